@@ -309,7 +309,7 @@ def _cat(datasets):
         lengths = torch.cat([torch.full((len(d),), d.x.shape[1]) if d.lengths is None else d.lengths for d in datasets])
     return SeqDataset(torch.cat([wide(d) for d in datasets]), lengths, None, datasets[0].prep, datasets[0].target, datasets[0].task)
 
-# %% ../nbs/40_data.ipynb #da17d5f8
+# %% ../nbs/40_data.ipynb #67c9d996
 class SeqDL(DataLoader):
     "fastai `DataLoader` over a `SeqDataset`, a whole batch at a time."
     def __init__(self,
@@ -327,8 +327,12 @@ class SeqDL(DataLoader):
 
     def seed(self, seed:int):
         "Start the order of shuffling anew."
-        self.rng = random.Random(seed)
+        self.order_seed,self.rng = seed,random.Random(seed)
         return self
+
+    def new(self, dataset=None, cls=None, **kwargs):
+        "The same loader with other rows or settings."
+        return super().new(dataset, cls, **(dict(seed=self.order_seed) | kwargs))
 
     def __iter__(self):
         self.randomize(); self.before_iter()

@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from .conv import long_conv
 from .ssm import diag_init, diag_kernel
 
-# %% ../nbs/21_s4.ipynb #417ae3a3
+# %% ../nbs/21_s4.ipynb #24475a87
 class S4D(nn.Module):
     "Diagonal state-space layer: convolution, GELU, gated linear unit (Gu et al. 2022, S4D; defaults as in their code)."
+    no_decay = 'log_decay', 'freq', 'log_dt'
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past; otherwise a second kernel looks ahead
@@ -41,7 +42,6 @@ class S4D(nn.Module):
         self.C = nn.Parameter(torch.randn(ch, H, N, 2)*0.5**0.5)
         self.skip = nn.Parameter(torch.randn(H))
         self.drop,self.out = nn.Dropout(dropout),nn.Linear(H, 2*H)
-        for p in (self.log_decay, self.freq, self.log_dt): p._ssm = True
 
     def kernel(self,
         L:int # Length
