@@ -101,7 +101,7 @@ class RotaryPos(nn.Module):
 
     def __getstate__(self): return self.__dict__ | dict(turn=None)
 
-# %% ../nbs/23_attention.ipynb #e02973ed
+# %% ../nbs/23_attention.ipynb #6141b85c
 def attend_direct(
     q, # Queries `(B, heads, L, head_dim)`
     k, # Keys, the same shape
@@ -110,10 +110,11 @@ def attend_direct(
     causal:bool=False # Only keys at or before the query
 ): # `(B, heads, L, head_dim)`
     "Attention written out, with the whole score matrix in memory: the oracle of `attend`."
-    scores = (q*q.shape[-1]**-0.5) @ k.transpose(-1, -2)
-    if keep is not None: scores = scores.masked_fill(~keep[:, None, None], -math.inf)
-    if causal: scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1), -math.inf)
-    return scores.softmax(-1).to(v.dtype) @ v
+    with torch.autocast(q.device.type, enabled=False):
+        scores = (q*q.shape[-1]**-0.5) @ k.transpose(-1, -2)
+        if keep is not None: scores = scores.masked_fill(~keep[:, None, None], -math.inf)
+        if causal: scores = scores.masked_fill(torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1), -math.inf)
+        return scores.softmax(-1) @ v
 
 # %% ../nbs/23_attention.ipynb #2f038d26
 DIRECT_MAX = 512 # longest sequence for which the written-out form is used in bfloat16 on a CPU

@@ -128,16 +128,15 @@ class KeepBest(TrackerCallback):
         self.weights = None
         super().after_fit()
 
-# %% ../nbs/51_callbacks.ipynb #c6e3dc7a
+# %% ../nbs/51_callbacks.ipynb #3c1ddf42
 class AutoPrecision(MixedPrecision):
     "fastai's mixed precision with autocast on the device in use."
     name = 'mixed_precision'
     def before_fit(self):
-        super().before_fit()
-        device = next(self.model.parameters()).device.type
-        half = self.amp_mode == AMPMode.FP16
+        device, half = next(self.model.parameters()).device.type, self.amp_mode == AMPMode.FP16
+        if device == 'cuda' and not half and not torch.cuda.is_bf16_supported(): raise ValueError("this GPU has no bfloat16; use to_fp16()")
         self.autocast = torch.autocast(device, dtype=torch.float16 if half else torch.bfloat16)
-        self.learn.scaler = torch.amp.GradScaler(device, **(self.kwargs | dict(enabled=half)))
+        self.learn.scaler,self.scales = torch.amp.GradScaler(device, **(self.kwargs | dict(enabled=half))),[]
 
 def detached_recorder(
     recorder:Recorder # Of a finished fit

@@ -24,7 +24,25 @@ def long_conv_direct(
             for l in range(1, L-t): y[..., t] += k_rev[:, l-1]*u[..., t+l]
     return y
 
-# %% ../nbs/12_conv.ipynb #cd35cc18
+# %% ../nbs/12_conv.ipynb #8be5d305
+class _CircularConv(torch.autograd.Function):
+    "`u (B, D, L)` with a circular kernel `k (D, n)`, `n >= 2L`, first `L` outputs."
+    @staticmethod
+    def forward(ctx, u, k):
+        n, L = k.shape[-1], u.shape[-1]
+        uf, kf = torch.fft.rfft(u, n), torch.fft.rfft(k)
+        ctx.save_for_backward(uf, kf)
+        ctx.n = n
+        return torch.fft.irfft(uf*kf, n)[..., :L]
+
+    @staticmethod
+    def backward(ctx, g):
+        uf, kf = ctx.saved_tensors
+        gf = torch.fft.rfft(g, ctx.n)
+        du = torch.fft.irfft(gf*kf.conj(), ctx.n)[..., :g.shape[-1]] if ctx.needs_input_grad[0] else None
+        dk = torch.fft.irfft((gf*uf.conj()).sum(0), ctx.n) if ctx.needs_input_grad[1] else None
+        return du, dk
+
 def long_conv(
     u, # Input `(B, D, L)`
     k, # Causal kernel `(D, L)`
@@ -40,4 +58,4 @@ def long_conv(
         wide = torch.promote_types(torch.promote_types(u.dtype, k.dtype), torch.float32)
         u, k = u.to(wide), F.pad(k.to(wide), (0, n-L))
         if k_rev is not None: k = k + F.pad(k_rev.to(wide).flip(-1), (n-L, 0))
-        return torch.fft.irfft(torch.fft.rfft(u, n)*torch.fft.rfft(k, n), n)[..., :L]
+        return _CircularConv.apply(u, k)
