@@ -118,7 +118,7 @@ class SeqDL(DataLoader):
         b = self.one_batch() if b is None else b
         show_sequences(b, self.dataset, self.n_inp, max_n, titles, figsize, **kwargs)
 
-# %% ../nbs/40_data.ipynb #a7afed19
+# %% ../nbs/40_data.ipynb #4f60491d
 def show_sequences(
     b, # Batch `(x[, lengths][, y])`
     ds:SeqDataset, # Knows how to decode it
@@ -128,11 +128,12 @@ def show_sequences(
     figsize=None, # Of the whole figure
     **kwargs # For `plt.subplots`
 ):
-    "Draw up to `max_n` rows of a batch in their own units."
+    "Draw up to `max_n` rows of a batch in their own units; scaled when channels differ so much that one would hide another."
     n = min(max_n, len(b[0]))
     if titles is None: titles = [str(ds.target.decode(y)) for y in b[n_inp][:n]] if len(b) > n_inp else ['']*n
     cols = min(3, n)
     rows = -(-n//cols)
+    scaled = not ds.prep.is_tokens and ds.prep.d_in > 1 and (spread := ds.prep.std).max() > 5*spread.min()
     fig, axes = plt.subplots(rows, cols, figsize=figsize or (4*cols, 1.9*rows), squeeze=False, layout='constrained', **kwargs)
     for i, ax in enumerate(axes.flat):
         if i >= n: ax.axis('off'); continue
@@ -141,9 +142,10 @@ def show_sequences(
             text = ('' if all(isinstance(s, str) and len(s) == 1 for s in row if s not in ('<unk>', '<pad>')) else ' ').join(map(str, row))
             ax.text(0, 1, text[:200] + (' ...' if len(text) > 200 else ''), va='top', wrap=True, family='monospace', fontsize=8, transform=ax.transAxes)
             ax.axis('off')
-        else: ax.plot(row, lw=1); ax.margins(x=0)
+        else: ax.plot((row-ds.prep.mean)/spread if scaled else row, lw=1); ax.margins(x=0)
         ax.set_title(titles[i], fontsize=9)
     if not ds.prep.is_tokens: fig.supxlabel('step', fontsize=9)
+    if scaled: fig.supylabel('channels, scaled', fontsize=9)
 
 # %% ../nbs/40_data.ipynb #4597ef8b
 class SeqDataLoaders(DataLoaders):

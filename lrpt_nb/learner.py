@@ -6,7 +6,8 @@
 __all__ = ['RegressionLoss', 'supervised_parts', 'DenoiseLearner', 'denoise_learner', 'fill_in', 'show_denoised', 'SPLearner',
            'sp_learner', 'load_learner']
 
-# %% ../nbs/52_learner.ipynb #8b76df42
+# %% ../nbs/52_learner.ipynb #be24e2c2
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from fastai.learner import Learner
 from fastai.learner import load_learner as _fastai_load_learner
 from fastai.losses import BCEWithLogitsLossFlat, CrossEntropyLossFlat
 from fastai.metrics import accuracy, accuracy_multi, mae, rmse
-from fastcore.basics import noop, patch
+from fastai.imports import noop # the one that `no_logging` puts in place
+from fastcore.basics import patch
 
 import lrpt_nb
 from .core import check_threads, set_seed
@@ -222,7 +224,7 @@ def sp_learner(
     if report: print(report)
     return learn
 
-# %% ../nbs/52_learner.ipynb #a1d8bb33
+# %% ../nbs/52_learner.ipynb #dc51ea03
 @patch
 def self_pretrain(self:SPLearner,
     n_epoch:int, # Epochs over the pretraining rows
@@ -231,7 +233,7 @@ def self_pretrain(self:SPLearner,
     cbs=None, # More callbacks for the denoising learner
     save_to=None, # Also save the body here
     rows:str='train', # Rows to see: 'train', or 'train+valid', 'train+test', 'all', which is put on record
-) -> SPLearner: # Itself
+):
     "Pretrain the body on this learner's own inputs, then start over with a fresh head and optimiser."
     if not isinstance(n_epoch, (int, np.integer)) or n_epoch < 1: raise ValueError(f"n_epoch must be a whole number from 1, not {n_epoch!r}")
     done, body = len(self.pretrain_history), self.model.body
@@ -253,7 +255,6 @@ def self_pretrain(self:SPLearner,
     self.transfer = TransferReport([f'body.{k}' for k in body.state_dict()], [f'head.{k}' for k, _ in self.model.head.named_parameters()],
                                    source=f"self-pretraining ({wanted!r}, {n_epoch} epochs on {rows} rows, validation loss {card['valid_loss']:.4g})")
     if self.logger is not noop: print(self.transfer)
-    return self
 
 @patch
 def save_body(self:SPLearner,
@@ -265,7 +266,7 @@ def save_body(self:SPLearner,
     fine_tuned = len(getattr(getattr(self, 'recorder', None), 'values', None) or [])
     return write_body(path, self.model.body, card | dict(fine_tuned_epochs=fine_tuned), None if fine_tuned else self.denoise_head)
 
-# %% ../nbs/52_learner.ipynb #ae6169c1
+# %% ../nbs/52_learner.ipynb #a9f833a2
 @patch
 def predict(self:SPLearner,
     item, # One sequence: `(L,)` or `(L, C)` array or tensor, or a string
@@ -324,4 +325,6 @@ def load_learner(
 ) -> SPLearner:
     "An exported learner, ready to predict; it holds no training rows. As with any pickle, load only files you trust."
     if not Path(fname).exists(): raise FileNotFoundError(f"fname={str(fname)!r}: there is no such file")
-    return _fastai_load_learner(fname, cpu=cpu)
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', message='.*insecure pickle.*')
+        return _fastai_load_learner(fname, cpu=cpu)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from .core import Registry, check_choice
 
-# %% ../nbs/50_objectives.ipynb #c4514071
+# %% ../nbs/50_objectives.ipynb #0a6df665
 objectives = Registry('objective')
 
 class Corrupted(NamedTuple):
@@ -83,7 +83,9 @@ class Objective:
     def config(self) -> dict: # JSON-ready
         "Name and settings."
         return dict(name=type(self).__name__.lower()) | {k: v for k, v in vars(self).items()}
-    def __repr__(self): return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+    def __repr__(self):
+        shown = {k: v for k, v in vars(self).items() if v is not None and (k, v) != ('loss_kind', 'auto')}
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
 
 def _as_target(x, counts):
     "Zero what is missing and stop counting it: `(target, weight)`."
