@@ -2,6 +2,7 @@
 import tempfile
 from pathlib import Path
 import numpy as np
+from fastai.learner import load_learner
 from lrpt_nb.data import seq_dls
 from lrpt_nb.learner import sp_learner
 
@@ -13,13 +14,16 @@ x = [(rng.normal(size=(n, 2)) + c).astype('float32') for n, c in zip(rng.integer
 for arch in 'transformer', 's4d':
     dls = seq_dls(x, y, valid=0.25, bs=8, seed=0)
     learn = sp_learner(dls, arch=arch, d_model=16, n_layers=1, seed=0)
-    with learn.no_logging(), tempfile.TemporaryDirectory() as d:
+    with learn.no_bar(), learn.no_logging(), tempfile.TemporaryDirectory() as d:
         learn.self_pretrain(1)
         learn.fit_one_cycle(1, 1e-3)
         preds, _ = learn.get_preds()
         assert preds.shape == (10, 2) and preds.isfinite().all(), (arch, preds)
-        assert len(learn.predict(x[0])) == 3
         learn.save_body(Path(d)/'body')
-        again = sp_learner(dls, arch=arch, d_model=16, n_layers=1, pretrained=Path(d)/'body', seed=1)
-        assert not any(p.isnan().any() for p in again.model.parameters())
+        other = sp_learner(dls, arch=arch, d_model=16, n_layers=1, pretrained=Path(d)/'body', seed=1)
+        want = learn.model.body.state_dict()
+        assert all(v.equal(want[k]) for k, v in other.model.body.state_dict().items())
+        probs = learn.predict(x[0])[2]
+        learn.export(Path(d)/'model.pkl')
+        assert load_learner(Path(d)/'model.pkl').predict(x[0])[2].allclose(probs, atol=1e-6)
 print('smoke ok')

@@ -76,14 +76,17 @@ def test_nothing_large_or_built_is_tracked():
 
 # the wheel and a clean environment
 
-@pytest.fixture(scope='session')
-def scratch():
-    "A folder for the whole session, several GB by the end, removed afterwards."
+@pytest.fixture(scope='module')
+def scratch(request):
+    "A folder for these tests, several GB by the end, removed afterwards."
     d = Path(tempfile.mkdtemp(prefix=f'{lib}-clean-'))
     yield d
-    shutil.rmtree(d, ignore_errors=True)
+    # removing that much takes minutes on some disks: the other tests go on meanwhile, and an interrupted run does not stop it
+    p = subprocess.Popen([sys.executable, '-c', 'import shutil, sys; shutil.rmtree(sys.argv[1], ignore_errors=True)', d],
+                         start_new_session=True)
+    request.config.add_cleanup(p.wait)
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='module')
 def wheel(scratch):
     "The wheel, built from an sdist of a clean copy, so that the sdist is shown to be complete too."
     copy_tree(scratch/'copy')
@@ -92,7 +95,7 @@ def wheel(scratch):
     assert len(found) == 1
     return found[0]
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='module')
 def clean_python(scratch, wheel):
     "An interpreter with the wheel and its run-time requirements, nothing else."
     env = scratch/'env'

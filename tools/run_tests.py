@@ -74,6 +74,7 @@ def run_pytest(*args):
         xml = Path(d)/'result.xml'
         p = start([sys.executable, '-m', 'pytest', '-v', '--color=no', f'--junitxml={xml}', *args])
         timer = threading.Timer(pytest_limit, stop, [p])
+        timer.daemon = True
         timer.start()
         # its closing count is left out: ours, over everything, comes last
         for line in p.stdout:
@@ -109,8 +110,9 @@ def main():
     return 1 if failed else 0
 
 if __name__ == '__main__':
-    # a terminated run, like an interrupted one, leaves nothing behind
+    # a terminated run, like an interrupted one, leaves nothing behind; a shell's background job starts with SIGINT ignored
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try: code = main()
     except KeyboardInterrupt: code = 130
     finally:
