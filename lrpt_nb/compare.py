@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ShowProgress', 'RunsFailed', 'Tuning', 'tune', 'compare', 'lrpt_compare', 'Comparison']
 
-# %% ../nbs/60_compare.ipynb #f9df11dc
+# %% ../nbs/60_compare.ipynb #22a8f1e7
 import itertools, json, sys, time
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +19,7 @@ import lrpt_nb
 import lrpt_nb.report # gives `Comparison` its pictures and pages
 from .core import atomic_write, default_device, thread_policy
 from .data import SeqDataLoaders
-from .tasks import list_tasks, load_task
+from .tasks import list_tasks, load_task, tasks
 from .runs import higher_is_better, settings_key
 from .workers import FolderBusy, RunLog, Watch, lock_folder, needs_this_process, run_all, run_name
 from .plan import check_runs, plan_runs
@@ -27,7 +27,7 @@ from .results import Comparison, _number, _percent
 
 _all_ = ['Comparison']
 
-# %% ../nbs/60_compare.ipynb #ef98787f
+# %% ../nbs/60_compare.ipynb #cb576e65
 class ShowProgress(Watch):
     "Write rows to the log and lines to the screen."
     def __init__(self,
@@ -36,10 +36,11 @@ class ShowProgress(Watch):
         before=(), # Rows that are already there, for estimates
         n_workers:int=1, # Runs at a time
         total:int=None, # Runs of the grid, with those that are there
-        say=print # Takes a line
+        say=print, # Takes a line
+        points=None # Key of a run to what is tried in it, for its row
     ):
         self.waiting,self.log,self.rows,self.n_workers,self.say = {settings_key(r): r for r in runs},log,list(before),max(1, n_workers),say
-        self.failures,self.new,self.total,self.started,self.spoken = [],[],total or len(runs),{},time.monotonic()
+        self.failures,self.new,self.total,self.started,self.spoken,self.points = [],[],total or len(runs),{},time.monotonic(),points or {}
 
     def seconds_left(self): # None when nothing is known
         "Estimated time until all runs are finished."
@@ -61,6 +62,7 @@ class ShowProgress(Watch):
         self.say(f'[{ended:>{len(str(self.total))}}/{self.total}] {text}{clock}')
 
     def done(self, row):
+        if row['key'] in self.points: row = row | dict(point=self.points[row['key']])
         if self.log: self.log.append(row)
         self.waiting.pop(row['key'], None)
         self.rows.append(row); self.new.append(row)
@@ -90,7 +92,7 @@ def tick(self:ShowProgress, running):
     if terminal: print(f'\r\x1b[K{text[:150]}', end='', flush=True)
     else: self.say(text)
 
-# %% ../nbs/60_compare.ipynb #884ef471
+# %% ../nbs/60_compare.ipynb #41e69da9
 class RunsFailed(RuntimeError):
     "Some runs failed; `comparison` holds the others, or is None."
     def __init__(self,
@@ -107,7 +109,7 @@ def _data(task, frac, task_settings):
         if frac != 1.0 or task_settings: raise ValueError("frac and task_settings go with the name of a task; for data of your own use seq_dls(..., frac=)")
         return task
     if not isinstance(task, str): raise TypeError(f"task must be the name of a task or what seq_dls gives, not {type(task).__name__}; names: {', '.join(list_tasks())}")
-    return load_task(task, frac=frac, **(task_settings or {}))
+    return load_task(task, frac=frac, **(tasks.items[task].recipe.get('task_settings', {}) if task in tasks else {}) | (task_settings or {}))
 
 def _workers(n_workers, runs, dls, say):
     "Processes to use; 0 for this one."
@@ -122,8 +124,8 @@ def _folder(out):
     if Path(out).exists() and not Path(out).is_dir(): raise ValueError(f"out={str(out)!r} is a file; a folder is needed")
     return Path(out)
 
-# %% ../nbs/60_compare.ipynb #8c5e21d2
-def _grid(runs, dls, out, name, n_workers, read_test, say):
+# %% ../nbs/60_compare.ipynb #78345aaa
+def _grid(runs, dls, out, name, n_workers, read_test, say, points=None):
     "`(rows, failures)` of all runs; rows that are in the log already are not made again."
     log = RunLog(out/name) if out else None
     there = {r['key']: r for r in (log.rows() if log else [])}
@@ -131,7 +133,7 @@ def _grid(runs, dls, out, name, n_workers, read_test, say):
     todo = [s for s in runs if settings_key(s) not in there]
     if have: say(f"{len(have)} of {len(runs)} runs are in {log.path} already.")
     if old := sorted({r['versions']['lrpt_nb'] for r in have} - {lrpt_nb.__version__}): say(f"Some of them were made by lrpt_nb {', '.join(old)}; this is {lrpt_nb.__version__}. Use another out to make them again.")
-    watch = ShowProgress(todo, log, have, n_workers, len(runs), say)
+    watch = ShowProgress(todo, log, have, n_workers, len(runs), say, points)
     if out: (out/'logs').mkdir(exist_ok=True)
     if todo:
         say(f"{len(todo)} runs, {f'{min(n_workers, len(todo))} at a time, each in a process of its own' if n_workers else 'in this process'}{f'; logs in {out}/logs' if out else ''}.")
@@ -143,7 +145,7 @@ def _grid(runs, dls, out, name, n_workers, read_test, say):
         watch.clear()
     return have + watch.new, watch.failures
 
-# %% ../nbs/60_compare.ipynb #1bfb9245
+# %% ../nbs/60_compare.ipynb #269986d6
 class Tuning:
     "What was tried on validation rows, and the best of it."
     def __init__(self,
@@ -162,7 +164,13 @@ class Tuning:
     @property
     def lr(self) -> dict:
         "Best learning rate of each arm, for `compare(lr=...)`."
-        return {arm: point['lr'] for arm, point in self.best.items()}
+        return self.setting('lr')
+
+    def setting(self,
+        name:str # A key of the grid
+    ) -> dict: # Arm to value
+        "Best value of one setting for each arm, for `compare`."
+        return {arm: point[name] for arm, point in self.best.items()}
 
     @property
     def tried(self) -> list: # Sentences
@@ -176,7 +184,7 @@ class Tuning:
                        f"validation {self.metric} {t.valid[t.best].iloc[0]:.4g}{f'; at the edge of the grid in {edge[0]}' if edge else ''}")
         return out
 
-# %% ../nbs/60_compare.ipynb #559d927e
+# %% ../nbs/60_compare.ipynb #8d9edec5
 def _points(grid, inits):
     "Every combination, each the same for every arm."
     if not isinstance(grid, dict) or not grid or not all(isinstance(v, (list, tuple)) and v for v in grid.values()): raise ValueError(f"grid must be a dict of non-empty lists such as dict(lr=[3e-4, 1e-3]), not {grid!r}")
@@ -201,17 +209,19 @@ def tune(
     say, out, dls, grid = noop if quiet else print, _folder(out), _data(task, frac, task_settings), dict(lr=[3e-4, 1e-3, 3e-3]) if grid is None else grid
     dls = SeqDataLoaders(*dls.loaders[:2], path=dls.path, device=dls.device, settings=dls.settings, pretrain_ds=dls.pretrain_ds)
     plans = [(point, plan_runs(dls, archs, inits, seeds, **(settings | point))) for point in _points(grid, inits)]
-    points, runs = {settings_key(s): point for point, plan in plans for s in plan}, [s for _, plan in plans for s in plan]
+    points, runs = {settings_key(s): point for point, plan in plans for s in plan}, list({settings_key(s): s for _, plan in plans for s in plan}.values())
     check_runs(runs, dls, need_test=False)
     n = _workers(n_workers, runs, dls, say)
-    with lock_folder(out) if out else nullcontext(): rows, failures = _grid(runs, dls, out, 'tuning.jsonl', n, False, say)
+    with lock_folder(out) if out else nullcontext(): rows, failures = _grid(runs, dls, out, 'tuning.jsonl', n, False, say, points)
     if failures: raise RunsFailed(failures)
     return Tuning(rows, points)
 
 def _tuned(out, dls):
     "What `tuning.jsonl` in this folder says about this data."
     rows = [r for r in RunLog(out/'tuning.jsonl').rows() if r['data'].get('fingerprint') == dls.settings.get('fingerprint')] if out else []
-    return Tuning(rows, {r['key']: dict(lr=r['lr']) for r in rows}).tried if rows else []
+    grids = {}
+    for r in {r['key']: r for r in rows}.values(): grids.setdefault(tuple(r.get('point', ())), []).append(r)
+    return [o for names, found in grids.items() if names for o in Tuning(found, {r['key']: r['point'] for r in found}).tried]
 
 # %% ../nbs/60_compare.ipynb #99058e03
 def _compare(runs, dls, notes, n_workers, out, say):

@@ -5,18 +5,18 @@
 # %% auto #0
 __all__ = ['scratch_epochs', 'plan_runs', 'check_runs']
 
-# %% ../nbs/56_plan.ipynb #c7f7d14a
+# %% ../nbs/56_plan.ipynb #05d37ba0
 import math
 
 import numpy as np
 
-from .core import check_choice, seed_scope
-from .models import list_archs, sizes
+from .core import check_choice, limit_threads, seed_scope
+from .models import list_archs, pools, sizes
 from .data import SeqDataLoaders
 from .objectives import objectives
-from .runs import fingerprint, make_learner, plain, set_apart, settings_key
+from .runs import fingerprint, make_learner, plain, scratch_inits, set_apart, settings_key
 
-# %% ../nbs/56_plan.ipynb #ccf12527
+# %% ../nbs/56_plan.ipynb #6c8cefba
 def _listed(arg, value):
     "Names from 'a,b' or a list, each once."
     names = [o.strip() for o in value.split(',')] if isinstance(value, str) else list(value)
@@ -40,13 +40,18 @@ def _share(arg, value):
     if not 0 < value <= 1: raise ValueError(f"{arg} must be above 0 and at most 1, not {value!r}")
     return float(value)
 
-def _per_arm(arg, value, arch, init, known):
-    "The value for one arm of a number or a dict by 'arch/init' or 'arch'."
+def _for_arm(arg, value, arch, init, known):
+    "The value for one arm: of a dict the entry 'arch/init' or 'arch', of anything else itself."
     if isinstance(value, dict):
         if unknown := [k for k in value if k not in known]: raise ValueError(f"{arg} has {unknown[0]!r}, which names no arm; accepted: ARCH or ARCH/INIT, such as {', '.join(map(repr, known[:3]))}")
         base = init.removesuffix('_epochs')
         value = next((value[k] for k in (f'{arch}/{init}', f'{arch}/{base}', arch) if k in value), None)
         if value is None: raise ValueError(f"{arg} has nothing for {arch}/{init}; add {f'{arch}/{init}'!r} or {arch!r}")
+    return value
+
+def _rate(arg, value, *arm):
+    "A learning rate for one arm."
+    value = _for_arm(arg, value, *arm)
     if not isinstance(value, (int, float, np.number)) or not value > 0: raise ValueError(f"{arg} must be a number above 0, or a dict of them by arm; not {value!r}")
     return float(value)
 
@@ -69,7 +74,7 @@ def _model_settings(recipe, size, arch_kwargs, arch, common):
     base = given or sizes[recipe.get('size') or 'small']
     return base | recipe.get('arch_kwargs', {}).get(arch, {}) | common | (arch_kwargs or {}).get(arch, {})
 
-# %% ../nbs/56_plan.ipynb #e3f37021
+# %% ../nbs/56_plan.ipynb #0f4b3f5c
 def plan_runs(
     dls:SeqDataLoaders, # All rows
     archs=('transformer', 's4d'), # Names of `list_archs()`
@@ -85,7 +90,7 @@ def plan_runs(
     bs:int=None, # Rows a batch
     precision:str=None, # 'fp32' or 'bf16'
     wd:float=None, # Weight decay
-    pool:str=None, # How one vector is made of a sequence
+    pool=None, # How one vector is made of a sequence, or a dict by arm
     causal:bool=None, # Bodies that see only the past, in every arm; by default where the objective needs it
     arch_kwargs:dict=None, # Arch to settings of its body
     objective_kwargs:dict=None, # Objective to its settings
@@ -110,16 +115,18 @@ def plan_runs(
     if 'scratch' in inits: arms = [('scratch', epochs if budget == 'epochs' else tied, 0)] + ([('scratch_epochs', epochs, 0)] if budget == 'both' else []) + arms
     known = [k for a in list_archs() for k in (a, *(f'{a}/{i}' for i in ('scratch', 'scratch_epochs', *objectives.names())))]
     common = dict(task=dls.task.name if dls.task else 'data', fingerprint=fingerprint(dls), frac=dls.settings.get('frac', 1.0), labels=labels, bs=bs, precision=precision,
-                  wd=float(pick(wd, 'wd', .01)), pool=pick(pool, 'pool', 'mean'))
+                  wd=float(pick(wd, 'wd', .01)))
     def one(seed, arch, init, n, n_pre):
-        rate, scratch = _per_arm('lr', lr, arch, init, known), init.startswith('scratch')
+        arm, scratch = (arch, init, known), init in scratch_inits
+        rate = _rate('lr', lr, *arm)
         return plain(common | dict(arch=arch, init=init, seed=seed, epochs=n, pretrain_epochs=n_pre, lr=rate,
-                     pretrain_lr=None if scratch else rate if pretrain_lr is None else _per_arm('pretrain_lr', pretrain_lr, arch, init, known),
+                     pretrain_lr=None if scratch else rate if pretrain_lr is None else _rate('pretrain_lr', pretrain_lr, *arm),
+                     pool=check_choice('pool', _for_arm('pool', pick(pool, 'pool', 'mean'), *arm), pools.names()),
                      causal=bool(causal) if causal is not None or scratch else objectives[init].needs_causal, objective=None if scratch else (objective_kwargs or {}).get(init),
                      model=_model_settings(recipe, size, arch_kwargs, arch, model)))
     return [one(seed, arch, *arm) for seed in seeds for arch in archs for arm in arms]
 
-# %% ../nbs/56_plan.ipynb #2f31fe5a
+# %% ../nbs/56_plan.ipynb #a92a4257
 def check_runs(
     runs:list, # From `plan_runs`
     dls:SeqDataLoaders, # All rows
@@ -128,11 +135,12 @@ def check_runs(
     "Raise on anything that could not work; say what would not be fair."
     if dls.kind == 'none': raise ValueError("these DataLoaders have no labels (kind='none'), so there is nothing to compare; give y to seq_dls")
     if need_test and dls.test is None: raise ValueError("these DataLoaders have no test rows; give seq_dls a test=, for instance test=0.2")
-    for s in {(r['arch'], r['init']): r for r in runs}.values():
-        work, _ = set_apart(dls, s['bs'])
-        try:
-            with seed_scope(0): make_learner(s, work)
-        except TypeError as e: raise TypeError(f"{e} (settings of one architecture go into arch_kwargs={{{s['arch']!r}: ...}})") from None
+    threads = limit_threads(1)
+    try:
+        for s in {(r['arch'], r['init']): r for r in runs}.values():
+            with seed_scope(0): make_learner(s, set_apart(dls, s['bs'])[0])
+    except TypeError as e: raise TypeError(f"{e} (settings of one architecture go into arch_kwargs={{{s['arch']!r}: ...}})") from None
+    finally: limit_threads(threads)
     causal = {r['init']: r['causal'] for r in runs}
     mixed = [i for i, c in causal.items() if c != causal.get('scratch', c)]
     return [f"{i}: its body sees only the past and scratch's sees both ways, so their difference mixes two things; causal=True makes them alike." for i in mixed]

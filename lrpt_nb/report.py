@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = []
 
-# %% ../nbs/58_report.ipynb #bba32d0b
+# %% ../nbs/58_report.ipynb #fbbdce04
 import base64, html, io, json
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from .core import atomic_write
 from .stats import t_interval
 from .results import Comparison, _number, _percent, finished_learning
+from .runs import scratch_inits
 from .workers import run_name
 
 # %% ../nbs/58_report.ipynb #80888654
@@ -46,10 +47,10 @@ def _draw_arms(c, ax):
     handles = dict(zip(*ax.get_legend_handles_labels()[::-1]))
     ax.legend([handles[i] for i in c.inits], c.inits, fontsize=9, frameon=False, loc='best', handlelength=1.2)
 
-# %% ../nbs/58_report.ipynb #ff880c39
+# %% ../nbs/58_report.ipynb #6b4ccdaa
 def _differences(c):
     "`(label, Estimate, colour)` of every difference worth a line."
-    pretrained = [o for o in c.inits if not o.startswith('scratch')]
+    pretrained = [o for o in c.inits if o not in scratch_inits]
     out = [(f'{a}: {i} − scratch', c.difference((a, i), (a, 'scratch')), _colour(i, c.inits)) for i in pretrained for a in c.archs]
     attention = [a for a in c.archs if c.rows_of(a)[0]['family'] == 'attention']
     out += [(f'best SSM − {a}, {i}', c.gap(i, a), _colour(i, c.inits)) for a in attention for i in c.inits if i != 'scratch_epochs']

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Comparison', 'finished_learning']
 
-# %% ../nbs/57_results.ipynb #4b421369
+# %% ../nbs/57_results.ipynb #203dea36
 import json
 from pathlib import Path
 
@@ -14,10 +14,10 @@ import pandas as pd
 from fastcore.basics import patch
 
 from .stats import contrast
-from .runs import higher_is_better, test_scores
+from .runs import higher_is_better, scratch_inits, test_scores
 from .workers import RunLog, run_name
 
-# %% ../nbs/57_results.ipynb #26ccaa47
+# %% ../nbs/57_results.ipynb #b826259a
 class Comparison:
     "Finished runs of one comparison; positive differences are always improvements."
     def __init__(self,
@@ -30,7 +30,7 @@ class Comparison:
         if not rows: raise ValueError("there is no finished run to compare")
         for name, get in (('task', lambda r: r['task']), ('metric', lambda r: r['metric']), ('data fingerprint', lambda r: r['settings']['fingerprint'])):
             if len(found := {get(r) for r in rows}) > 1: raise ValueError(f"these runs cannot be compared: they have more than one {name}: {', '.join(sorted(found))}")
-        order = lambda r: (r['family'] != 'attention', r['arch'], not r['init'].startswith('scratch'), r['init'], r['seed'])
+        order = lambda r: (r['family'] != 'attention', r['arch'], r['init'] not in scratch_inits, r['init'], r['seed'])
         self.rows,self.failures,self.missing,self.notes,self.tried = sorted(rows, key=order),list(failures),list(missing),list(notes),list(tried)
         self.task,self.metric = rows[0]['task'],rows[0]['metric']
         self.sign = 1 if higher_is_better(self.metric) else -1
@@ -40,7 +40,7 @@ class Comparison:
             if r['seed'] in seeds: raise ValueError(f"two rows for {run_name(r)}")
             seeds[r['seed']] = r
         self.archs,self.inits = (list(dict.fromkeys(o)) for o in zip(*self.arms))
-        self.inits.sort(key=lambda o: (not o.startswith('scratch'), o))
+        self.inits.sort(key=lambda o: (o not in scratch_inits, o))
 
     @property
     def frame(self) -> pd.DataFrame: # `task, arch, init, seed, metric, valid, test, epochs, pretrain_epochs, seconds, params` and more
@@ -89,14 +89,14 @@ def gap(self:Comparison,
     ssm = self.best_ssm(init)
     return None if ssm is None else self.difference((ssm, init), (arch, init))
 
-# %% ../nbs/57_results.ipynb #e5d484dc
+# %% ../nbs/57_results.ipynb #ec6abef0
 @patch
 def table(self:Comparison) -> pd.DataFrame: # Indexed by `arch`, `init`
     "Numbers of every arm: mean, 95 % interval, validation mean, seeds, gain over scratch, gap to the best state-space model."
     out = []
     for (arch, init), seeds in self.arms.items():
         m = self.mean(arch, init)
-        gain = None if init.startswith('scratch') else self.difference((arch, init), (arch, 'scratch'))
+        gain = None if init in scratch_inits else self.difference((arch, init), (arch, 'scratch'))
         gap = self.gap(init, arch) if next(iter(seeds.values()))['family'] == 'attention' else None
         row = dict(arch=arch, init=init, test=m.value, low=m.low, high=m.high, valid=np.mean([r['valid'] for r in seeds.values()]), seeds=len(seeds))
         for name, e in (('gain', gain), ('gap', gap)):
@@ -115,7 +115,7 @@ def _number(v, metric, signed=False):
 def _interval(e, metric, signed=False, missing=''):
     return missing if e is None else f"{_number(e.value, metric, signed)} [{_number(e.low, metric, signed)}, {_number(e.high, metric, signed)}]"
 
-# %% ../nbs/57_results.ipynb #a63e66df
+# %% ../nbs/57_results.ipynb #bbcb5b15
 @patch
 def summary(self:Comparison) -> pd.DataFrame: # Text, for reading
     "The table as one would print it: value and 95 % interval; differences are paired, positive is better."
@@ -123,8 +123,8 @@ def summary(self:Comparison) -> pd.DataFrame: # Text, for reading
     gaps = {a: f'gap: best SSM − {a}' for a in attention}
     def show(e, signed=True): return _interval(e, self.metric, signed)
     out = {init: {a: show(self.mean(a, init), False) for a in self.archs} | {gaps[a]: show(self.gap(init, a)) for a in attention} for init in self.inits}
-    for init in [o for o in self.inits if not o.startswith('scratch')]:
-        for base in [o for o in self.inits if o.startswith('scratch')]:
+    for init in [o for o in self.inits if o not in scratch_inits]:
+        for base in [o for o in self.inits if o in scratch_inits]:
             out[f'{init} − {base}'] = {a: show(self.difference((a, init), (a, base))) for a in self.archs} | {gaps[a]: show(self.gap_change(init, base, a)) for a in attention}
     return pd.DataFrame.from_dict(out, orient='index')
 
@@ -148,7 +148,7 @@ def gap_change(self:Comparison,
     arms = [self.scores(*o) for o in ((a, init), (arch, init), (b, base), (arch, base))]
     return contrast(*arms, weights=[self.sign*o for o in (1, -1, -1, 1)]) if all(arms) else None
 
-# %% ../nbs/57_results.ipynb #a0dbc752
+# %% ../nbs/57_results.ipynb #819f4e68
 def finished_learning(
     row:dict # From `run_one`
 ) -> str: # 'fitted', 'flat', 'still falling' or 'not finite'
@@ -170,7 +170,7 @@ def equal_steps(self:Comparison,
 @patch
 def cautions(self:Comparison) -> list: # Sentences
     "What weakens these results."
-    out, pretrained = list(self.notes), [o for o in self.inits if not o.startswith('scratch')]
+    out, pretrained = list(self.notes), [o for o in self.inits if o not in scratch_inits]
     if self.failures: out.append(f"{len(self.failures)} runs failed and count nowhere: {'; '.join(run_name(f.settings) for f in self.failures)}.")
     if self.missing: out.append(f"Not finished: {len(self.missing)} of {len(self.missing)+len(self.rows)} planned runs are missing ({', '.join(self.missing[:6])}{' ...' if len(self.missing) > 6 else ''}).")
     seeds = min(map(len, self.arms.values()))
@@ -187,13 +187,13 @@ def cautions(self:Comparison) -> list: # Sentences
     if len(libs := sorted({r['versions'].get('lrpt_nb', '?') for r in self.rows})) > 1: out.append(f"The rows were made by different versions of lrpt_nb: {', '.join(libs)}.")
     return out
 
-# %% ../nbs/57_results.ipynb #095cbebf
+# %% ../nbs/57_results.ipynb #0381cc7c
 @patch
 def headline(self:Comparison) -> str:
     "The result in a few honest sentences."
     unit, points = ('%', 'points') if self.metric in _percent else ('', self.metric)
     def value(a, i): return f'{_number(self.mean(a, i).value, self.metric)} {unit}'.strip()
-    pretrained, seeds = [o for o in self.inits if not o.startswith('scratch')], sorted({len(o) for o in self.arms.values()})
+    pretrained, seeds = [o for o in self.inits if o not in scratch_inits], sorted({len(o) for o in self.arms.values()})
     n = f"{'–'.join(map(str, seeds))} seed{'' if seeds == [1] else 's'}"
     if not pretrained or 'scratch' not in self.inits:
         return f"{self.task}, {n}, test {self.metric}: " + '; '.join(f'{a} {i} {value(a, i)}' for a, i in self.arms) + '. ' + "Nothing here compares scratch with self-pretraining."

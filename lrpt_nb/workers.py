@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunLog', 'FolderBusy', 'lock_folder', 'pack', 'needs_this_process', 'Failure', 'run_name', 'Watch', 'run_all']
 
-# %% ../nbs/55_workers.ipynb #c7fdfcb6
+# %% ../nbs/55_workers.ipynb #a65223be
 import dataclasses, importlib, json, os, pickle, signal, subprocess, sys, tempfile, threading, traceback, warnings
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from .core import atomic_write
 from .models import archs
 from .data import SeqDataLoaders
 from .objectives import objectives
-from .runs import plain, run_one, settings_key
+from .runs import plain, run_one, scratch_inits, settings_key
 
 # %% ../nbs/55_workers.ipynb #f85c0197
 class RunLog:
@@ -73,7 +73,7 @@ def lock_folder(
         try: yield folder
         finally: f.truncate(0)
 
-# %% ../nbs/55_workers.ipynb #62e5a044
+# %% ../nbs/55_workers.ipynb #bb884aad
 def _worker():
     "Entry point of a run's own process; the only argument is the job file."
     job = json.loads(Path(sys.argv[1]).read_text())
@@ -84,7 +84,7 @@ def _worker():
     for name in job['imports']: importlib.import_module(name)
     s = job['settings']
     for what, registry, name in (('arch', archs, s['arch']), ('objective', objectives, s['init'])):
-        if name != 'scratch' and name not in registry:
+        if name not in scratch_inits and name not in registry:
             raise ValueError(f"{what} {name!r} is not registered when {', '.join(job['imports'])} is imported; register it there at module level, or use n_workers=0")
     with open(job['data'], 'rb') as f: dls = pickle.load(f)
     row = run_one(s, dls, job['read_test'], partial(print, flush=True))
@@ -95,10 +95,10 @@ def _environment():
     one = {f'{o}_NUM_THREADS': '1' for o in ('OMP', 'MKL', 'OPENBLAS', 'NUMEXPR')}
     return os.environ | one | dict(OMP_WAIT_POLICY='PASSIVE', MPLBACKEND='Agg', PYTHONPATH=os.pathsep.join(paths), PYTHONWARNINGS='ignore::FutureWarning')
 
-# %% ../nbs/55_workers.ipynb #56a551b5
+# %% ../nbs/55_workers.ipynb #0584f5d9
 def _made_in(settings):
     "Modules whose code a run needs."
-    parts = [archs[settings['arch']].layer_fn] + ([objectives[settings['init']]] if settings['init'] != 'scratch' else [])
+    parts = [archs[settings['arch']].layer_fn] + ([] if settings['init'] in scratch_inits else [objectives[settings['init']]])
     return [getattr(o, '__module__', None) for o in parts]
 
 def pack(

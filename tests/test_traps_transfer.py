@@ -59,13 +59,13 @@ def test_every_parameter_is_in_one_group(arch, causal):
 @each_way
 def test_self_pretraining_hands_the_body_over(arch, x, causal):
     learn, left = tiny(toy_dls(x), arch, causal=causal), {}
-    body, start, head, fit_before = learn.model.body, weights(learn.model.body), learn.model.head, weights(learn.model.head)
+    body, head = learn.model.body, learn.model.head
     with learn.no_bar():
         learn.fit(1)                                          # an optimiser over the first head is there already
         trained = weights(learn.model.body)
         learn.self_pretrain(2, lr=1e-2, cbs=OnEvent(before_fit=lambda cb: left.setdefault('start', weights(cb.model.body))))
         assert same(left['start'], trained)                   # it began where the body was
-        assert learn.model.body is body and not same(start, weights(body))
+        assert learn.model.body is body and not same(trained, weights(body)), 'something else was trained'
         assert learn.model.head is not head and not torch.equal(learn.model.head.out.weight, head.out.weight)
         n = len(body.state_dict())
         assert sorted(learn.transfer.loaded) == sorted(f'body.{k}' for k in body.state_dict()) and f'{n} of {n}' in str(learn.transfer)
@@ -280,13 +280,11 @@ def test_validation_does_not_disturb_the_training_stream(arch):
 
 @each_arch
 def test_masks_do_not_depend_on_the_global_stream(arch):
-    def run(junk):
+    def run(noise):
         dls = toy_dls()
         learn = denoise_learner(dls, tiny(dls, arch).model.body, seed=0)
-        return _masks(learn, 1, lambda l: None) if not junk else _masks_with_noise(learn)
-    def _masks_with_noise(learn):
-        torch.rand(3); np.random.rand(3)
-        return _masks(learn, 1, lambda l: None)
+        if noise: torch.rand(3); np.random.rand(3)
+        return _masks(learn, 1)
     assert _equal([o for _, _, *o in run(False)], [o for _, _, *o in run(True)])
 
 # 39: which rows are seen
@@ -342,6 +340,14 @@ def test_fewer_labels_or_rows():
     assert len(seen) == 10 and seen < set(range(20)) and seen == set(learn.dls.train.dataset.x[:, 0, 0].int().tolist())
     with pytest.raises(ValueError, match='test'): tiny(toy_dls()).self_pretrain(1, rows='all')
 
+def test_fewer_labels_hide_the_scale_of_the_others():
+    x, y = make_x('array3', 30)[0], np.arange(30.)
+    part = seq_dls(x, y, valid=[29]).with_labels(0.2)
+    kept = part.train.dataset.y.int().tolist()
+    y[[i for i in range(29) if i not in kept]] = 1e6
+    again = seq_dls(x, y, valid=[29]).with_labels(0.2)
+    assert again.train.dataset.y.int().tolist() == kept and torch.equal(part.target.mean, again.target.mean) and torch.equal(part.target.std, again.target.std)
+
 def test_what_was_seen_stays_on_record(tmp_path):
     learn = _rows_seen('all')[1]
     with learn.no_bar(): learn.self_pretrain(1)               # a later, clean stage does not clean the body
@@ -371,9 +377,6 @@ def test_the_card_counts_supervised_epochs(tmp_path):
 
 class Stop(Exception): pass
 
-def _stop(cb):
-    if cb.epoch == 1 and cb.training: raise Stop
-
 @each_arch
 @pytest.mark.parametrize('error', (Stop, KeyboardInterrupt))
 @pytest.mark.parametrize('frozen', (False, True), ids=('free', 'frozen'))
@@ -400,7 +403,7 @@ def test_a_cancelled_self_pretrain_keeps_its_best_or_says_no(arch):
     with learn.no_bar(): learn.self_pretrain(5, cbs=OnEvent(before_batch=stop))          # what early stopping does
     assert len(learn.pretrain_history) == 1 and learn.pretrain_history[0]['epochs'] == 2
     def at_once(cb): raise CancelFitException
-    learn, before = tiny(toy_dls(), arch), None
+    learn = tiny(toy_dls(), arch)
     before = weights(learn.model)
     with learn.no_bar(), pytest.raises(Exception, match='epoch'): learn.self_pretrain(5, cbs=OnEvent(before_batch=at_once))
     assert same(before, weights(learn.model)) and not learn.pretrain_history
