@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['scratch_epochs', 'plan_runs', 'check_runs']
 
-# %% ../nbs/56_plan.ipynb #05d37ba0
+# %% ../nbs/56_plan.ipynb #dd82d907
 import math
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from .core import check_choice, limit_threads, seed_scope
 from .models import list_archs, pools, sizes
 from .data import SeqDataLoaders
-from .objectives import objectives
+from .objectives import get_objective, objectives
 from .runs import fingerprint, make_learner, plain, scratch_inits, set_apart, settings_key
 
 # %% ../nbs/56_plan.ipynb #6c8cefba
@@ -74,7 +74,13 @@ def _model_settings(recipe, size, arch_kwargs, arch, common):
     base = given or sizes[recipe.get('size') or 'small']
     return base | recipe.get('arch_kwargs', {}).get(arch, {}) | common | (arch_kwargs or {}).get(arch, {})
 
-# %% ../nbs/56_plan.ipynb #0f4b3f5c
+# %% ../nbs/56_plan.ipynb #6d118468
+def _objective(init, given, dls):
+    "Settings of an objective where they differ from its own defaults: the caller's, else the task's mask ratio."
+    kw, ratio = dict((given or {}).get(init, {})), dls.task.mask_ratio if dls.task else None
+    if init == 'masked' and 'ratio' not in kw and ratio not in (None, get_objective(init, tokens=dls.prep.is_tokens).ratio): kw['ratio'] = ratio
+    return kw or None
+
 def plan_runs(
     dls:SeqDataLoaders, # All rows
     archs=('transformer', 's4d'), # Names of `list_archs()`
@@ -122,7 +128,7 @@ def plan_runs(
         return plain(common | dict(arch=arch, init=init, seed=seed, epochs=n, pretrain_epochs=n_pre, lr=rate,
                      pretrain_lr=None if scratch else rate if pretrain_lr is None else _rate('pretrain_lr', pretrain_lr, *arm),
                      pool=check_choice('pool', _for_arm('pool', pick(pool, 'pool', 'mean'), *arm), pools.names()),
-                     causal=bool(causal) if causal is not None or scratch else objectives[init].needs_causal, objective=None if scratch else (objective_kwargs or {}).get(init),
+                     causal=bool(causal) if causal is not None or scratch else objectives[init].needs_causal, objective=None if scratch else _objective(init, objective_kwargs, dls),
                      model=_model_settings(recipe, size, arch_kwargs, arch, model)))
     return [one(seed, arch, *arm) for seed in seeds for arch in archs for arm in arms]
 

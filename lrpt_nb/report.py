@@ -167,7 +167,7 @@ initialisations at once."""
 _end_of_training = """"Fitted": the training loss ended below 5 % of its start. "Flat": the last tenth of the steps took away less than 1 % of the start. One-cycle training ends with a learning rate near zero, which flattens
 every curve, so "flat" is weaker evidence than "fitted". The weights are those of the epoch with the best validation metric, in every arm alike."""
 
-# %% ../nbs/58_report.ipynb #7def1601
+# %% ../nbs/58_report.ipynb #fd9ed7d0
 def _table(frame, index=True): return frame.to_html(index=index, border=0, na_rep='', float_format=lambda v: f'{v:.4g}')
 
 def _training(c):
@@ -177,7 +177,8 @@ def _training(c):
 
 def _settings(c):
     "Settings that all runs share, and those that differ by arm."
-    arms = {f'{a}/{i}': next(iter(seeds.values()))['settings'] for (a, i), seeds in c.arms.items()}
+    first = {f'{a}/{i}': next(iter(seeds.values())) for (a, i), seeds in c.arms.items()}
+    arms = {k: r['settings'] | dict(objective=r.get('objective')) for k, r in first.items()}
     names = list(dict.fromkeys(k for s in arms.values() for k in s if k not in ('seed', 'arch', 'init')))
     text = {k: [json.dumps(s.get(k)) for s in arms.values()] for k in names}
     shared = pd.DataFrame([(k, v[0]) for k, v in text.items() if len(set(v)) == 1], columns=['setting', 'value'])
@@ -189,7 +190,7 @@ def _distinct(c, name):
     for r in c.rows: counts[json.dumps(r[name])] = counts.get(json.dumps(r[name]), 0)+1
     return ''.join(f"<p>{n} run{'s' if n > 1 else ''}: {html.escape(', '.join(f'{k} {v}' for k, v in json.loads(text).items()))}</p>" for text, n in counts.items())
 
-# %% ../nbs/58_report.ipynb #7141b3ac
+# %% ../nbs/58_report.ipynb #4ee8d8e9
 @patch
 def report(self:Comparison,
     path=None # Write it there as well
@@ -202,7 +203,7 @@ def report(self:Comparison,
         ''.join(f'<p class="caution"><b>Caution.</b> {esc(o)}</p>' for o in self.cautions()),
         f"<p>Test {esc(self.metric)}{', %' if self.metric in _percent else ''}; in brackets the 95 % interval over seeds and test rows. Differences are paired; positive is better.</p>", _table(self.summary()),
         image(_draw, _size(self), 'Test metric of every run, and paired differences with intervals'),
-        '<h2>Each seed by itself</h2>', _table(self.seed_table()) if _differences(self) else '', f'<p>{esc(_limits)}</p>',
+        '<h2>Numbers</h2>', _table(self.table()), '<h2>Each seed by itself</h2>', _table(self.seed_table()) if _differences(self) else '', f'<p>{esc(_limits)}</p>',
         '<h2>Was training over?</h2>', f'<p>{esc(_end_of_training)}</p>', _table(_training(self), False), image(_draw_curves, (10, .6+2*len(self.archs)), 'Learning curves of every run'),
         '<h2>What was run</h2>', f"<p>Data: {esc(json.dumps(self.rows[0]['data']))}</p>", _table(shared, False), _table(own) if len(own.columns) else '',
         '<h2>What was tried before</h2>', f'<p>On validation rows only; test rows of a run are read once, after its training.</p><ul>{tried}</ul>',

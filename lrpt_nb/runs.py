@@ -6,7 +6,7 @@
 __all__ = ['metric_names', 'scratch_inits', 'higher_is_better', 'row_scores', 'RowScore', 'Trace', 'falling', 'fingerprint',
            'set_apart', 'settings_key', 'plain', 'make_learner', 'train_run', 'run_one', 'test_scores']
 
-# %% ../nbs/54_runs.ipynb #b8c9c1bd
+# %% ../nbs/54_runs.ipynb #f36185a6
 import datetime, hashlib, json, math, time
 
 import numpy as np
@@ -18,7 +18,7 @@ from fastcore.basics import noop
 from .core import limit_threads, machine_info, seed_scope, versions
 from .models import arch_info, n_params
 from .data import SeqDL, SeqDataLoaders
-from .objectives import get_objective, objectives
+from .objectives import objectives
 from .callbacks import KeepBest
 from .learner import sp_learner
 
@@ -128,7 +128,7 @@ def plain(
     if isinstance(o, (float, np.floating)): return float(o) if math.isfinite(o) else None
     return o
 
-# %% ../nbs/54_runs.ipynb #154c716e
+# %% ../nbs/54_runs.ipynb #19c8c152
 scratch_inits = ('scratch', 'scratch_epochs') # the second: trained only as long as a pretrained arm is fine-tuned
 
 def make_learner(
@@ -137,9 +137,7 @@ def make_learner(
 ): # `SPLearner`
     "The learner that the settings describe."
     s = settings
-    objective = 'auto'
-    if s['init'] not in scratch_inits:
-        objective = get_objective(s['init'], s['causal'], dls.prep.is_tokens) if not s['objective'] else objectives[s['init']](**s['objective'])
+    objective = 'auto' if s['init'] in scratch_inits else objectives[s['init']](**s['objective']) if s['objective'] else s['init']
     learn = sp_learner(dls, s['arch'], objective=objective, metrics=RowScore(dls.kind), causal=s['causal'], lr=s['lr'], wd=s['wd'], seed=s['seed'],
                        pool=s['pool'], **s['model'])
     return learn if s['precision'] == 'fp32' else getattr(learn, f"to_{s['precision']}")()
@@ -161,7 +159,7 @@ def train_run(
         r = learn.pretrain_recorder
         curve['pretrain'] = dict(train=short(map(np.mean, pre.epochs))) | {n: short(v[i] for v in r.values) for i, n in enumerate(r.metric_names[2:-1], 1)}
     k = max(1, len(fit.losses)//10)
-    return dict(curve=curve, best_epoch=None if best.best_epoch is None else best.best_epoch+1, steps=len(fit.losses)+len(pre.losses), pretrain_steps=len(pre.losses),
+    return dict(curve=curve, objective=learn.pretrain_history[-1]['objective'] if s['pretrain_epochs'] else None, best_epoch=None if best.best_epoch is None else best.best_epoch+1, steps=len(fit.losses)+len(pre.losses), pretrain_steps=len(pre.losses),
                 train_loss_start=np.mean(fit.losses[:k]), train_loss_end=np.mean(fit.losses[-k:]), falling=falling(fit.losses))
 
 # %% ../nbs/54_runs.ipynb #b280bfa0

