@@ -148,7 +148,7 @@ def gap_change(self:Comparison,
     arms = [self.scores(*o) for o in ((a, init), (arch, init), (b, base), (arch, base))]
     return contrast(*arms, weights=[self.sign*o for o in (1, -1, -1, 1)]) if all(arms) else None
 
-# %% ../nbs/57_results.ipynb #819f4e68
+# %% ../nbs/57_results.ipynb #ff46464f
 def finished_learning(
     row:dict # From `run_one`
 ) -> str: # 'fitted', 'flat', 'still falling' or 'not finite'
@@ -177,17 +177,19 @@ def cautions(self:Comparison) -> list: # Sentences
     if seeds < 3: out.append(f"{'One seed' if seeds == 1 else f'{seeds} seeds'} only: a lucky start looks just like a gain. Use at least three.")
     for init in pretrained:
         if 'scratch' in self.inits and not self.equal_steps(init): out.append(f"Scratch and {init} were not trained for the same number of steps, so their difference mixes pretraining with plain training time.")
-    for arch in self.archs:
-        slow = [r for r in self.rows_of(arch, 'scratch') if finished_learning(r) == 'still falling']
-        if slow and pretrained: out.append(f"{arch} from scratch was still learning in {len(slow)} of {len(self.rows_of(arch, 'scratch'))} runs (its training loss fell by up to "
-                                           f"{100*max(r['falling'] for r in slow):.1f} % of its start in the last tenth): train longer before believing a gain.")
+    for (arch, init), seeds in self.arms.items():
+        slow = [r for r in seeds.values() if finished_learning(r) == 'still falling']
+        if slow and init != 'scratch_epochs': out.append(f"{arch}/{init} was still learning in {len(slow)} of {len(seeds)} runs (its training loss fell by up to {100*max(r['falling'] for r in slow):.1f} % of its "
+                                                         f"start in the last tenth): {'train longer before believing a gain' if init == 'scratch' else 'longer training could still change its result'}.")
+        left = [r['train_loss_end']/r['train_loss_start'] for r in seeds.values() if r['train_loss_end'] is not None and r['train_loss_start']]
+        if left and min(left) > .5: out.append(f"{arch}/{init} learned little: its training loss ended at {100*min(left):.0f} % of its start or more, after {next(iter(seeds.values()))['epochs']} supervised epochs.")
     if broken := [run_name(r) for r in self.rows if finished_learning(r) == 'not finite']: out.append(f"The training loss was not finite in {', '.join(broken)}.")
     labels = {r['settings']['labels'] for r in self.rows}
     if labels != {1.0}: out.append(f"Labels on {', '.join(f'{100*o:g} %' for o in sorted(labels))} of the training rows in the supervised stage, while pretraining saw all rows: a question of its own.")
     if len(libs := sorted({r['versions'].get('lrpt_nb', '?') for r in self.rows})) > 1: out.append(f"The rows were made by different versions of lrpt_nb: {', '.join(libs)}.")
     return out
 
-# %% ../nbs/57_results.ipynb #0381cc7c
+# %% ../nbs/57_results.ipynb #2b5e11cb
 @patch
 def headline(self:Comparison) -> str:
     "The result in a few honest sentences."
@@ -209,8 +211,8 @@ def headline(self:Comparison) -> str:
                         f"{points} (95 % interval {_number(e.low, self.metric, True)} to {_number(e.high, self.metric, True)}{verdict}; {better} of {k} seeds better).")
         for arch in self.archs:
             before, after = (self.gap(i, arch) if self.rows_of(arch)[0]['family'] == 'attention' else None for i in ('scratch', init))
-            if before and after: text.append(f"Lead of the best state-space model over {arch}: {_number(before.value, self.metric, True)} {points} from scratch, "
-                                             f"{_number(after.value, self.metric, True)} with {init} self-pretraining.")
+            if before and after: text.append(f"Lead of the best state-space model over {arch}, in {points}: {_interval(before, self.metric, True)} from scratch, "
+                                             f"{_interval(after, self.metric, True)} with {init} self-pretraining.")
         out.append(' '.join(text))
     return '\n'.join(out)
 
