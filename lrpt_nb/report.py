@@ -89,7 +89,7 @@ def plot(self:Comparison,
     "Every run, every mean, and the differences with their intervals."
     _draw(self, plt.figure(figsize=figsize or _size(self), layout='constrained'))
 
-# %% ../nbs/58_report.ipynb #786cc579
+# %% ../nbs/58_report.ipynb #b6cbcb76
 def _draw_curves(c, fig):
     axes = fig.subplots(len(c.archs), 3, squeeze=False, sharex='col')
     for row, arch in zip(axes, c.archs):
@@ -104,7 +104,7 @@ def _draw_curves(c, fig):
         row[0].set_ylabel(arch, fontsize=10)
         row[1].set_yscale('log')
         if not row[0].lines: row[0].axis('off')
-        for ax in row: ax.spines[['top', 'right']].set_visible(False); ax.tick_params(labelsize=8)
+        for ax in row: ax.spines[['top', 'right']].set_visible(False); ax.tick_params(which='both', labelsize=8)
     for ax, title in zip(axes[0], ('denoising loss, validation inputs', 'supervised training loss', f'validation {c.metric}')): ax.set_title(title, fontsize=9, loc='left')
     axes[0, 1].legend(fontsize=8, frameon=False)
     for ax in axes[-1]: ax.set_xlabel('optimiser steps', fontsize=8)

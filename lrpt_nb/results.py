@@ -148,7 +148,7 @@ def gap_change(self:Comparison,
     arms = [self.scores(*o) for o in ((a, init), (arch, init), (b, base), (arch, base))]
     return contrast(*arms, weights=[self.sign*o for o in (1, -1, -1, 1)]) if all(arms) else None
 
-# %% ../nbs/57_results.ipynb #ff46464f
+# %% ../nbs/57_results.ipynb #4acd76ac
 def finished_learning(
     row:dict # From `run_one`
 ) -> str: # 'fitted', 'flat', 'still falling' or 'not finite'
@@ -181,8 +181,9 @@ def cautions(self:Comparison) -> list: # Sentences
         slow = [r for r in seeds.values() if finished_learning(r) == 'still falling']
         if slow and init != 'scratch_epochs': out.append(f"{arch}/{init} was still learning in {len(slow)} of {len(seeds)} runs (its training loss fell by up to {100*max(r['falling'] for r in slow):.1f} % of its "
                                                          f"start in the last tenth): {'train longer before believing a gain' if init == 'scratch' else 'longer training could still change its result'}.")
-        left = [r['train_loss_end']/r['train_loss_start'] for r in seeds.values() if r['train_loss_end'] is not None and r['train_loss_start']]
-        if left and min(left) > .5: out.append(f"{arch}/{init} learned little: its training loss ended at {100*min(left):.0f} % of its start or more, after {next(iter(seeds.values()))['epochs']} supervised epochs.")
+    left = {arm: [r['train_loss_end']/r['train_loss_start'] for r in seeds.values() if r['train_loss_end'] is not None and r['train_loss_start']] for arm, seeds in self.arms.items()}
+    if little := [f'{a}/{i} {100*min(v):.0f} %' for (a, i), v in left.items() if v and min(v) > .5 and i != 'scratch_epochs']:
+        out.append(f"Little was learned from the labels; in every run the training loss ended above half of its start (lowest: {', '.join(little)}). Longer supervised training may change the picture.")
     if broken := [run_name(r) for r in self.rows if finished_learning(r) == 'not finite']: out.append(f"The training loss was not finite in {', '.join(broken)}.")
     labels = {r['settings']['labels'] for r in self.rows}
     if labels != {1.0}: out.append(f"Labels on {', '.join(f'{100*o:g} %' for o in sorted(labels))} of the training rows in the supervised stage, while pretraining saw all rows: a question of its own.")

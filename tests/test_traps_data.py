@@ -287,9 +287,10 @@ def exported(tmp_path_factory):
         new, more = make_x(x, 5, seed=11)
         if x == 'words': new = [' '.join(o) for o in new]
         name = '-'.join((arch, x, y, str(causal)))
-        learn.export(folder/f'{name}.pkl')
         asked[name] = new, more.get('lengths')
-        try: want[name] = _answers(learn, new, more.get('lengths'))
+        try:
+            learn.export(folder/f'{name}.pkl')
+            want[name] = _answers(learn, new, more.get('lengths'))
         except Exception as e: want[name] = f'{type(e).__name__}: {e}'
     (folder/'asked').write_bytes(pickle.dumps(asked))
     run_python('''

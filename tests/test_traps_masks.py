@@ -290,4 +290,6 @@ def test_statistics_skip_what_is_missing_or_padding():
     junk = np.where((np.arange(12) < lengths[:, None])[..., None], x, 1e9)
     rows_ = [o[:n] for o, n in zip(x, lengths)]
     a, b = seq_dls(junk, None, valid=[0], lengths=lengths), seq_dls(rows_, None, valid=[0])
+    real = np.concatenate(rows_[1:])
+    for o in (a, b): assert np.allclose(o.prep.mean, np.nanmean(real, 0), atol=1e-6) and np.allclose(o.prep.std, np.nanstd(real, 0), atol=1e-6)
     assert np.array_equal(a.prep.mean, b.prep.mean) and torch.equal(a.train.dataset.x.nan_to_num(7), b.train.dataset.x.nan_to_num(7))
