@@ -67,20 +67,32 @@ def scratch_epochs(
     supervised, pretrain = math.ceil(n_supervised/bs), math.ceil(n_pretrain/bs)
     return epochs + math.ceil(pretrain_epochs*pretrain/supervised)
 
-# %% ../nbs/56_plan.ipynb #2d4d8989
+# %% ../nbs/56_plan.ipynb #cffebd87
+_recipe_keys = 'epochs pretrain_epochs bs size d_model n_layers lr pretrain_lr precision wd pool arch_kwargs task_settings tried'.split()
+def _recipe(dls):
+    "The recipe of a task; a key that nothing reads is a mistake."
+    recipe = dls.task.recipe if dls.task else {}
+    for k in recipe: check_choice(f'key of the recipe of task {dls.task.name!r}', k, _recipe_keys)
+    return recipe
+
 def _model_settings(recipe, size, arch_kwargs, arch, common):
     "Settings of an arch's body: recipe, then size, then what was given for all, then for this arch."
     given = {k: v for k, v in recipe.items() if k in ('d_model', 'n_layers')} if size is None else sizes[size]
     base = given or sizes[recipe.get('size') or 'small']
     return base | recipe.get('arch_kwargs', {}).get(arch, {}) | common | (arch_kwargs or {}).get(arch, {})
 
-# %% ../nbs/56_plan.ipynb #6d118468
 def _objective(init, given, dls):
     "Settings of an objective where they differ from its own defaults: the caller's, else the task's mask ratio."
     kw, ratio = dict((given or {}).get(init, {})), dls.task.mask_ratio if dls.task else None
     if init == 'masked' and 'ratio' not in kw and ratio not in (None, get_objective(init, tokens=dls.prep.is_tokens).ratio): kw['ratio'] = ratio
     return kw or None
 
+def _arms(inits, budget, epochs, pretrain_epochs, tied):
+    "`(init, supervised epochs, pretraining epochs)` of each arm."
+    scratch = [('scratch', epochs if budget == 'epochs' else tied, 0)] + ([('scratch_epochs', epochs, 0)] if budget == 'both' else [])
+    return (scratch if 'scratch' in inits else []) + [(init, epochs, pretrain_epochs) for init in inits if init != 'scratch']
+
+# %% ../nbs/56_plan.ipynb #12ee0f4e
 def plan_runs(
     dls:SeqDataLoaders, # All rows
     archs=('transformer', 's4d'), # Names of `list_archs()`
@@ -103,7 +115,7 @@ def plan_runs(
     **model # Settings of every body, such as `d_model`
 ) -> list: # One dict a run
     "The runs of a fair comparison; what is left out comes from the task's recipe."
-    recipe = dls.task.recipe if dls.task else {}
+    recipe = _recipe(dls)
     def pick(value, name, default): return recipe.get(name, default) if value is None else value
     archs, inits, seeds = [check_choice('arch', o, list_archs()) for o in _listed('archs', archs)], _listed('inits', inits), _seeds(seeds)
     for init in inits: check_choice('init', init, ['scratch', *objectives.names()])
@@ -117,8 +129,7 @@ def plan_runs(
     bs, labels, lr, pretrain_lr = _whole('bs', pick(bs, 'bs', dls.train.bs)), _share('labels', labels), pick(lr, 'lr', 1e-3), pick(pretrain_lr, 'pretrain_lr', None)
     work, _ = set_apart(dls, bs, labels=labels)
     tied = scratch_epochs(epochs, pretrain_epochs, len(work.train_ds), len(work.pretrain_dls().train_ds), bs)
-    arms = [(init, epochs, pretrain_epochs) for init in inits if init != 'scratch']
-    if 'scratch' in inits: arms = [('scratch', epochs if budget == 'epochs' else tied, 0)] + ([('scratch_epochs', epochs, 0)] if budget == 'both' else []) + arms
+    arms = _arms(inits, budget, epochs, pretrain_epochs, tied)
     known = [k for a in list_archs() for k in (a, *(f'{a}/{i}' for i in ('scratch', 'scratch_epochs', *objectives.names())))]
     common = dict(task=dls.task.name if dls.task else 'data', fingerprint=fingerprint(dls), frac=dls.settings.get('frac', 1.0), labels=labels, bs=bs, precision=precision,
                   wd=float(pick(wd, 'wd', .01)))

@@ -3,7 +3,6 @@ import copy, pickle, re, warnings
 import matplotlib.pyplot as plt
 import pytest
 from toys import *
-from fastai.callback.core import Callback
 from fastai.callback.tracker import EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback
 from fastai.callback.training import GradientAccumulation, GradientClip
 from fastai.interpret import ClassificationInterpretation
@@ -114,8 +113,7 @@ def test_predictions_keep_the_callers_order(arch, x):
     assert torch.equal(learn.get_preds(ds_idx=0)[1], learn.dls.train.dataset.y)
 
 @each_arch
-@each_input
-@each_label
+@pytest.mark.parametrize('x,y', [(x, y) for x in inputs for y in few_targets] + [('ragged', y) for y in targets if y not in (*few_targets, 'none')])
 def test_predict(arch, x, y):
     learn = fitted(x, y, arch)
     rows, more = make_x(x, 4, seed=8)
