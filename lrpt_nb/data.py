@@ -18,7 +18,7 @@ from fastai.torch_core import to_device
 from .core import check_choice, default_device
 from .prep import InputPrep, TargetPrep, read_rows
 
-# %% ../nbs/40_data.ipynb #478c76cc
+# %% ../nbs/40_data.ipynb #8c9209bb
 class SeqDataset:
     "Encoded rows of one split."
     def __init__(self,
@@ -52,6 +52,12 @@ class SeqDataset:
         return (x, *lengths) if self.y is None else (x, *lengths, self.y[idxs])
 
     def __getitem__(self, i): return tuple(o[0] for o in self.batch([int(i)]))
+    def raw(self,
+        i:int # Row number
+    ): # Values in their own units `(L, C)`, or a list of symbols
+        "A row as the user gave it."
+        return self.prep.decode(self.x[i], None if self.lengths is None else int(self.lengths[i]))
+
     def subset(self, idxs, labels=True):
         "The same preparation over fewer rows, without labels when `labels` is False."
         idxs = torch.as_tensor(idxs, dtype=torch.long)
