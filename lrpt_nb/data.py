@@ -77,7 +77,7 @@ def _cat(datasets):
         lengths = torch.cat([torch.full((len(d),), d.x.shape[1]) if d.lengths is None else d.lengths for d in datasets])
     return SeqDataset(torch.cat([wide(d) for d in datasets]), lengths, None, datasets[0].prep, datasets[0].target, datasets[0].task)
 
-# %% ../nbs/40_data.ipynb #67c9d996
+# %% ../nbs/40_data.ipynb #ed9882ca
 class SeqDL(DataLoader):
     "fastai `DataLoader` over a `SeqDataset`, a whole batch at a time."
     def __init__(self,
@@ -95,7 +95,7 @@ class SeqDL(DataLoader):
 
     def seed(self, seed:int):
         "Start the order of shuffling anew."
-        self.order_seed,self.rng = seed,random.Random(seed)
+        self.order_seed,self.rng = int(seed),random.Random(int(seed))
         return self
 
     def new(self, dataset=None, cls=None, **kwargs):

@@ -6,7 +6,7 @@
 __all__ = ['adamw', 'RegressionLoss', 'supervised_parts', 'DenoiseLearner', 'denoise_learner', 'fill_in', 'show_denoised',
            'SPLearner', 'sp_learner', 'load_learner']
 
-# %% ../nbs/52_learner.ipynb #fd26b5c9
+# %% ../nbs/52_learner.ipynb #be535408
 import warnings
 from functools import partial
 from pathlib import Path
@@ -25,12 +25,12 @@ from fastai.imports import noop # the one that `no_logging` puts in place
 from fastcore.basics import patch
 
 import lrpt_nb
-from .core import check_threads, set_seed
+from .core import check_choice, check_threads, seed_scope, set_seed
 from .models import DenoiseHead, PoolHead, SeqBody, SeqModel, archs, body_head_split, create_body, n_params, sizes
 from .data import SeqDataLoaders, show_sequences
-from .transfer import TransferReport, body_file, load_body, load_tensors, read_card, symbols_hash, write_body
+from .transfer import TransferReport, body_file, check_writable, load_body, load_tensors, read_card, symbols_hash, write_body
 from .objectives import get_objective
-from .callbacks import AutoPrecision, DenoiseCallback, DenoiseLoss, KeepBest, MaskedAccuracy, MaskedMAE, MaskedR2, detached_recorder
+from .callbacks import AutoPrecision, DenoiseCallback, DenoiseLoss, Curves, KeepBest, MaskedAccuracy, MaskedMAE, MaskedR2
 
 # %% ../nbs/52_learner.ipynb #ecd71136
 class RegressionLoss:
@@ -61,11 +61,12 @@ def supervised_parts(
     if t.kind == 'multilabel': return head, BCEWithLogitsLossFlat(thresh=0.5), [accuracy_multi]
     return head, CrossEntropyLossFlat(), [accuracy] if t.kind == 'class' else []
 
-# %% ../nbs/52_learner.ipynb #adf18e37
+# %% ../nbs/52_learner.ipynb #2afe0e7d
 adamw = partial(Adam, sqr_mom=0.999, eps=1e-8)
 
 class DenoiseLearner(Learner):
     "A fastai `Learner` that reconstructs its inputs; made by `denoise_learner`."
+    curves,best_loss = None,None
     def to_bf16(self): return self.add_cb(AutoPrecision('bf16'))
     def to_fp16(self, **kwargs): return self.add_cb(AutoPrecision('fp16', **kwargs))
     def create_opt(self):
@@ -73,14 +74,16 @@ class DenoiseLearner(Learner):
         super().create_opt()
         _spare_decay(self)
 
+    def fit(self, n_epoch, *args, **kwargs):
+        "fastai's `fit`; remembers its curves, which a later `validate()` would overwrite."
+        super().fit(n_epoch, *args, **kwargs)
+        self.curves,self.best_loss = Curves(self.recorder),self.keep_best.best if self.keep_best.best_epoch is not None else None
+
     def card(self) -> dict: # JSON-ready
         "What a saved body says about itself."
-        r = getattr(self, 'recorder', None)
-        values = getattr(r, 'values', None) or []
-        best = getattr(self, 'keep_best', None)
+        c = self.curves
         return dict(library=lrpt_nb.__version__, config=self.model.body.config, objective=self.objective.config(), params=n_params(self.model.body),
-                    input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=len(values), steps=len(getattr(r, 'losses', [])),
-                    valid_loss=best.best if best is not None and best.best_epoch is not None else (values[-1][1] if values else None))
+                    input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=len(c.values) if c else 0, steps=len(c.losses) if c else 0, valid_loss=self.best_loss)
 
     def show_results(self, ds_idx=1, dl=None, max_n=3, **kwargs):
         "Draw what was hidden and what the model put there."
@@ -154,10 +157,10 @@ def show_denoised(
             ax.margins(x=0)
     if not prep.is_tokens: axes[0, 0].legend(fontsize=8, ncols=2); fig.supxlabel('step', fontsize=9)
 
-# %% ../nbs/52_learner.ipynb #0cfe5ba3
+# %% ../nbs/52_learner.ipynb #55214d40
 class SPLearner(Learner):
     "A fastai `Learner` whose body can be pretrained on its own data; made by `sp_learner`."
-    pretrain_recorder,denoise_head,pretrain_history = None,None,()
+    pretrain_recorder,denoise_head,denoise_spec,pretrain_history,fine_tuned = None,None,None,(),0
 
     def to_bf16(self): return self.add_cb(AutoPrecision('bf16'))
     def to_fp16(self, **kwargs): return self.add_cb(AutoPrecision('fp16', **kwargs))
@@ -173,7 +176,8 @@ class SPLearner(Learner):
     def fit(self, n_epoch, *args, **kwargs):
         "fastai's `fit`; it needs labels."
         if self.dls.kind == 'none': raise ValueError("these DataLoaders have no labels (kind='none'): use self_pretrain and embed, or give y to seq_dls")
-        return super().fit(n_epoch, *args, **kwargs)
+        super().fit(n_epoch, *args, **kwargs)
+        self.fine_tuned += len(self.recorder.values)
 
     def freeze_to(self, n):
         "Freeze parameter groups up to `n`; frozen parameters lose their gradient, so that weight decay cannot move them."
@@ -188,7 +192,7 @@ class SPLearner(Learner):
         "Let everything learn."
         self.freeze_to(0)
 
-# %% ../nbs/52_learner.ipynb #b9a1ec11
+# %% ../nbs/52_learner.ipynb #bf5e643e
 def sp_learner(
     dls:SeqDataLoaders, # From `seq_dls` or `load_task`
     arch:str='transformer', # A name of `list_archs()`
@@ -207,10 +211,13 @@ def sp_learner(
 ) -> SPLearner:
     "An ordinary supervised fastai `Learner`, with random weights or a saved body."
     archs[arch]
+    if not isinstance(causal, (bool, np.bool_)): raise TypeError(f"causal must be True or False, not {causal!r}")
+    if wrong := [k for k in ('d_in', 'vocab_size') if k in arch_kwargs]: raise TypeError(f"{wrong[0]} comes from dls and cannot be given")
     if not isinstance(dls, SeqDataLoaders): raise TypeError(f"dls must come from seq_dls or load_task, not {type(dls).__name__}")
     seed = set_seed(torch.randint(2**31, (1,)).item() if seed is None else seed)
     dls.train.seed(seed)
     check_threads()
+    longest = max(ds.x.shape[1] for ds in (*(dl.dataset for dl in dls.loaders), dls.pretrain_ds) if ds is not None)
     asked = dict(arch=arch, causal=causal) | (sizes[size] if size else {}) | arch_kwargs
     report = None
     if pretrained is not None:
@@ -218,17 +225,24 @@ def sp_learner(
         source = f"{str(body_file(pretrained))} ({card['objective']['name']}, {card['epochs']} epochs, validation loss {card['valid_loss']})"
         report = TransferReport([f'body.{k}' for k in loaded], ['head.out.weight', 'head.out.bias'], [f'denoise_head.{k}' for k in extra], source)
     else:
-        defaults = sizes['small'] | (dict(max_len=dls.prep.max_len) if arch_kwargs.get('pos') == 'learned' else {})
+        defaults = sizes['small'] | (dict(max_len=longest) if arch_kwargs.get('pos') == 'learned' else {})
         body = create_body(**(defaults | asked), d_in=dls.prep.d_in, vocab_size=dls.prep.vocab_size)
+    if body.config['pos'] == 'learned' and longest > body.config['max_len']:
+        raise ValueError(f"the longest sequence has length {longest}, but the learned position table ends at max_len={body.config['max_len']}")
     get_objective(objective, body.causal, dls.prep.is_tokens)
     head, loss, default_metrics = supervised_parts(dls, body.d_model, pool)
     learn = SPLearner(dls, SeqModel(body, head).to(dls.device), loss_func=loss if loss_func is None else loss_func, splitter=body_head_split, opt_func=adamw, lr=lr, wd=wd, train_bn=False,
                       metrics=default_metrics if metrics is None else metrics, cbs=cbs)
     learn.seed,learn.objective,learn.pool,learn.transfer = seed,objective,pool,report
-    if report: print(report)
+    if report:
+        print(report)
+        learn.pretrain_history = (card,) if card['epochs'] else ()
+        if extra and card['epochs']:
+            learn.denoise_head,learn.denoise_spec = DenoiseHead(body.d_model, extra['out.weight'].shape[0]).to(dls.device),card['objective']
+            load_tensors(learn.denoise_head, extra, 'the saved denoising head')
     return learn
 
-# %% ../nbs/52_learner.ipynb #dc51ea03
+# %% ../nbs/52_learner.ipynb #1f5c1c60
 @patch
 def self_pretrain(self:SPLearner,
     n_epoch:int, # Epochs over the pretraining rows
@@ -240,23 +254,36 @@ def self_pretrain(self:SPLearner,
 ):
     "Pretrain the body on this learner's own inputs, then start over with a fresh head and optimiser."
     if not isinstance(n_epoch, (int, np.integer)) or n_epoch < 1: raise ValueError(f"n_epoch must be a whole number from 1, not {n_epoch!r}")
-    done, body = len(self.pretrain_history), self.model.body
+    done, body, lr = len(self.pretrain_history), self.model.body, self.lr if lr is None else lr
     wanted = get_objective(self.objective if objective is None else objective, body.causal, self.dls.prep.is_tokens, self.dls.task.mask_ratio if self.dls.task else None)
-    for p in body.parameters(): p.requires_grad_(True)
-    head = self.denoise_head if done and self.pretrain_history[-1]['objective'] == wanted.config() else None
-    learn = denoise_learner(self.dls, body, wanted, head, rows, self.lr, self.wd, cbs, self.seed+done)
-    if hasattr(self, 'mixed_precision'): learn.add_cb(AutoPrecision(self.mixed_precision.amp_mode))
-    if not hasattr(self, 'progress'): learn.remove_cb(ProgressCallback)
-    learn.logger,learn.create_mbar = self.logger,self.create_mbar
-    learn.fit_one_cycle(n_epoch, self.lr if lr is None else lr)
-    card = learn.card()
-    if save_to is not None: write_body(save_to, body, card, learn.model.head)
-    self.pretrain_recorder,self.denoise_head = detached_recorder(learn.recorder),learn.model.head
-    self.pretrain_history = (*self.pretrain_history, card)
+    self.dls.pretrain_dls(rows)
+    if save_to is not None: check_writable(save_to)
+    head = self.denoise_head if self.denoise_head is not None and self.denoise_spec == wanted.config() else None
+    before, frozen = {k: v.detach().clone() for k, v in body.state_dict().items()}, [not p.requires_grad for p in body.parameters()]
+    head_before = None if head is None else {k: v.detach().clone() for k, v in head.state_dict().items()}
+    with seed_scope(self.seed+done):
+        try:
+            for p in body.parameters(): p.requires_grad_(True)
+            learn = denoise_learner(self.dls, body, wanted, head, rows, self.lr, self.wd, cbs, self.seed+done)
+            if hasattr(self, 'mixed_precision'): learn.add_cb(AutoPrecision(self.mixed_precision.amp_mode))
+            if not hasattr(self, 'progress'): learn.remove_cb(ProgressCallback)
+            learn.logger,learn.create_mbar = self.logger,self.create_mbar
+            learn.fit_one_cycle(n_epoch, lr)
+            card = learn.card()
+            if not card['epochs']: raise RuntimeError("pretraining was cancelled before its first epoch was over; nothing was changed")
+            if card['valid_loss'] is None: raise FloatingPointError(f"the denoising loss was never a finite number (lr={lr}); nothing was changed. Try a smaller lr")
+        except BaseException:
+            body.load_state_dict(before)
+            for p, f in zip(body.parameters(), frozen): p.grad = None; p.requires_grad_(not f)
+            if head is not None: head.load_state_dict(head_before)
+            raise
+        fresh = supervised_parts(self.dls, body.d_model, self.pool)[0].to(self.dls.device)
+    self.pretrain_recorder,self.denoise_head,self.denoise_spec = learn.curves,learn.model.head,wanted.config()
+    self.pretrain_history,self.fine_tuned = (*self.pretrain_history, card),0
+    if save_to is not None: self.save_body(save_to)
     for p in body.parameters(): p.grad = None
-    self.model.head = supervised_parts(self.dls, body.d_model, self.pool)[0].to(self.dls.device)
-    self.opt = None
-    self.transfer = TransferReport([f'body.{k}' for k in body.state_dict()], [f'head.{k}' for k, _ in self.model.head.named_parameters()],
+    self.model.head,self.opt = fresh,None
+    self.transfer = TransferReport([f'body.{k}' for k in body.state_dict()], [f'head.{k}' for k, _ in fresh.named_parameters()],
                                    source=f"self-pretraining ({wanted!r}, {n_epoch} epochs on {rows} rows, validation loss {card['valid_loss']:.4g})")
     if self.logger is not noop: print(self.transfer)
 
@@ -267,8 +294,8 @@ def save_body(self:SPLearner,
     "Save the body's weights and a card that says what it is and where it came from."
     card = self.pretrain_history[-1] if self.pretrain_history else dict(library=lrpt_nb.__version__, config=self.model.body.config, objective=dict(name='none'),
         params=n_params(self.model.body), input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=0, steps=0, valid_loss=None)
-    fine_tuned = len(getattr(getattr(self, 'recorder', None), 'values', None) or [])
-    return write_body(path, self.model.body, card | dict(fine_tuned_epochs=fine_tuned), None if fine_tuned else self.denoise_head)
+    earlier = [dict(objective=c['objective'], epochs=c['epochs'], rows=c['data'].get('pretrain_rows', 'train'), fingerprint=c['data'].get('fingerprint')) for c in self.pretrain_history]
+    return write_body(path, self.model.body, card | dict(stages=earlier, fine_tuned_epochs=self.fine_tuned), None if self.fine_tuned else self.denoise_head)
 
 # %% ../nbs/52_learner.ipynb #a9f833a2
 @patch

@@ -154,7 +154,7 @@ class Causal(Objective):
         target, weight = _as_target(ahead, counts)
         return Corrupted(x), target, weight.float()
 
-# %% ../nbs/50_objectives.ipynb #b375cd04
+# %% ../nbs/50_objectives.ipynb #6d6fa74f
 def get_objective(
     objective='auto', # 'auto', a name of `objectives`, or an instance
     causal:bool=False, # Whether the body sees only the past
@@ -167,6 +167,6 @@ def get_objective(
     if isinstance(objective, str):
         cls = objectives[objective]
         objective = cls(ratio) if cls is Masked else cls()
-    if not callable(objective) or not hasattr(objective, 'head_width'): raise TypeError(f"objective must be a name or an Objective, not {objective!r}; names: {objectives.names()}")
+    if isinstance(objective, type) or not callable(objective) or not hasattr(objective, 'head_width'): raise TypeError(f"objective must be a name or an Objective, not {objective!r}; names: {objectives.names()}")
     objective.check_body(causal)
     return objective

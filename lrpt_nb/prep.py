@@ -171,7 +171,7 @@ class InputPrep:
         x = x[:length].detach().cpu().numpy()
         return [self.symbols[i] for i in x] if self.is_tokens else x*self.std + self.mean
 
-# %% ../nbs/38_prep.ipynb #05408de0
+# %% ../nbs/38_prep.ipynb #92ff7db3
 class TargetPrep:
     "Kind, vocabulary and scale of the labels; `encode` gives tensors, `decode` gives labels back."
     def __init__(self,
@@ -232,6 +232,7 @@ class TargetPrep:
         return torch.tensor(y.astype(np.float32))
 
     def _index(self, labels):
+        labels = list(labels)
         index = {s: i for i, s in enumerate(self.vocab)}
         if unknown := sorted({str(s) for s in labels if s not in index}): raise ValueError(f"y holds labels that are not among the known ones: {', '.join(unknown[:5])}; known: {self.vocab[:20]}")
         return index

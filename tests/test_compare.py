@@ -11,7 +11,7 @@ from lrpt_nb.runs import settings_key, test_scores as scores_of
 from lrpt_nb.tasks import load_task
 from lrpt_nb.workers import RunLog, Watch, lock_folder, needs_this_process, run_all
 
-TINY = dict(archs=['transformer'], epochs=2, pretrain_epochs=2, bs=32, size='tiny', frac=.1)
+TINY = dict(archs=['transformer'], epochs=2, pretrain_epochs=2, bs=32, size='tiny', frac=.1, precision='fp32', lr=1e-3)
 ARGS = [f'--{k}={",".join(v) if isinstance(v, list) else v}' for k, v in TINY.items()]
 needs_proc = pytest.mark.skipif(not Path(f'/proc/self/task/{os.getpid()}/children').exists(), reason='needs /proc to find processes')
 
@@ -34,10 +34,10 @@ def command(in_tmp):
 
 def finish(proc):
     "`(exit status, stdout, stderr)`."
-    out, err = proc.communicate(timeout=300)
+    out, err = proc.communicate(timeout=900)
     return proc.returncode, out, err
 
-def until(what, limit=120):
+def until(what, limit=300):
     "Wait for `what()` to be true, and give it."
     end = time.monotonic()+limit
     while time.monotonic() < end:
@@ -98,7 +98,7 @@ def test_interrupt_and_go_on(command):
     proc.send_signal(signal.SIGINT)
     code, out, err = finish(proc)
     assert code == 130 and 'goes on from there' in out and 'Traceback' not in err, out + err
-    until(lambda: not any(map(alive, children)), 30)
+    until(lambda: not any(map(alive, children)))
     first = lines()
     assert len(first) == 1
     partial = Comparison.load('runs/digits')
@@ -115,7 +115,7 @@ def test_killed_parent_and_torn_line(command):
     until(lambda: n_lines() == 1)
     children = until(lambda: children_of(proc.pid))
     proc.kill()
-    until(lambda: not any(map(alive, children)), 30)
+    until(lambda: not any(map(alive, children)))
     first, = lines()
     with open('runs/digits/runs.jsonl', 'ab') as f: f.write(first[:len(first)//2].replace(b'"key"', b'"kez"'))
     code, out, err = finish(command(*args))
