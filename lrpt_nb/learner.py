@@ -157,7 +157,7 @@ def show_denoised(
             ax.margins(x=0)
     if not prep.is_tokens: axes[0, 0].legend(fontsize=8, ncols=2); fig.supxlabel('step', fontsize=9)
 
-# %% ../nbs/52_learner.ipynb #55214d40
+# %% ../nbs/52_learner.ipynb #be26687f
 class SPLearner(Learner):
     "A fastai `Learner` whose body can be pretrained on its own data; made by `sp_learner`."
     pretrain_recorder,denoise_head,denoise_spec,pretrain_history,fine_tuned = None,None,None,(),0
@@ -178,6 +178,13 @@ class SPLearner(Learner):
         if self.dls.kind == 'none': raise ValueError("these DataLoaders have no labels (kind='none'): use self_pretrain and embed, or give y to seq_dls")
         super().fit(n_epoch, *args, **kwargs)
         self.fine_tuned += len(self.recorder.values)
+
+    def get_preds(self, ds_idx=1, dl=None, **kwargs):
+        "fastai's `get_preds`; right for one row too, where fastai takes a `(1,)` tensor for a tuple of one and unpacks it."
+        rows = self.dls[ds_idx] if dl is None else dl
+        if len(getattr(rows, 'dataset', ())) != 1: return super().get_preds(ds_idx, dl, **kwargs)
+        out = super().get_preds(ds_idx, dl, **(kwargs | dict(reorder=False)))
+        return tuple(o[None] if isinstance(o, torch.Tensor) and o.dim() == 0 else o for o in out)
 
     def freeze_to(self, n):
         "Freeze parameter groups up to `n`; frozen parameters lose their gradient, so that weight decay cannot move them."

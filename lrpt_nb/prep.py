@@ -5,12 +5,14 @@
 # %% auto #0
 __all__ = ['Rows', 'read_rows', 'InputPrep', 'TargetPrep']
 
-# %% ../nbs/38_prep.ipynb #0a7145e8
+# %% ../nbs/38_prep.ipynb #95e3da54
 import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+
+from fastai.data.transforms import CategoryMap
 
 from .core import check_choice
 
@@ -171,7 +173,7 @@ class InputPrep:
         x = x[:length].detach().cpu().numpy()
         return [self.symbols[i] for i in x] if self.is_tokens else x*self.std + self.mean
 
-# %% ../nbs/38_prep.ipynb #92ff7db3
+# %% ../nbs/38_prep.ipynb #a514bc40
 class TargetPrep:
     "Kind, vocabulary and scale of the labels; `encode` gives tensors, `decode` gives labels back."
     def __init__(self,
@@ -188,7 +190,7 @@ class TargetPrep:
         self.lists = isinstance(y, (list, tuple)) and all(isinstance(o, (list, tuple, set)) for o in y)
         if self.lists and (kind == 'multilabel' or len(set(map(len, y))) > 1 or any(isinstance(s, str) for o in y for s in o)):
             if kind not in ('auto', 'multilabel'): raise ValueError(f"y is a list of label lists; kind={kind!r} does not fit")
-            self.kind,self.vocab = 'multilabel',sorted({s for o in y for s in o})
+            self.kind,self.vocab = 'multilabel',CategoryMap(sorted({s for o in y for s in o}), sort=False)
         else:
             self.lists = False
             y = np.asarray(y)
@@ -196,12 +198,12 @@ class TargetPrep:
             if self.kind == 'class':
                 if y.ndim == 2 and y.shape[1] == 1: y = y[:, 0]
                 if y.ndim != 1: raise ValueError(f"kind='class' takes one label a row; y has shape {y.shape}")
-                self.vocab = np.unique(y).tolist()
+                self.vocab = CategoryMap(np.unique(y).tolist(), sort=False)
                 if kind == 'auto' and y.dtype.kind in 'iu' and len(self.vocab) > max(20, len(y)//4):
                     warnings.warn(f"y holds {len(self.vocab)} different integers in {len(y)} rows and is read as classes; pass kind='regression' if they are quantities")
             elif self.kind == 'multilabel':
                 if y.ndim != 2 or not np.isin(y, (0, 1)).all(): raise ValueError(f"kind='multilabel' takes a (N, K) matrix of 0 and 1, or label lists; y has shape {y.shape}")
-                self.vocab = list(range(y.shape[1]))
+                self.vocab = CategoryMap(list(range(y.shape[1])), sort=False)
             elif y.dtype.kind not in 'biuf' or y.ndim > 2: raise ValueError(f"kind='regression' takes numbers (N,) or (N, K); y is {y.dtype} {y.shape}")
         self.shape = () if self.kind == 'class' or (self.kind == 'regression' and y.ndim == 1) else (len(self.vocab) if self.vocab else y.shape[1],)
         self.c = len(self.vocab) if self.vocab is not None else (self.shape[0] if self.shape else 1)
@@ -234,7 +236,7 @@ class TargetPrep:
     def _index(self, labels):
         labels = list(labels)
         index = {s: i for i, s in enumerate(self.vocab)}
-        if unknown := sorted({str(s) for s in labels if s not in index}): raise ValueError(f"y holds labels that are not among the known ones: {', '.join(unknown[:5])}; known: {self.vocab[:20]}")
+        if unknown := sorted({str(s) for s in labels if s not in index}): raise ValueError(f"y holds labels that are not among the known ones: {', '.join(unknown[:5])}; known: {list(self.vocab)[:20]}")
         return index
 
     def fit_scale(self, y):
