@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SeqDataset', 'SeqDL', 'show_sequences', 'SeqDataLoaders', 'nested_subset', 'seq_dls']
 
-# %% ../nbs/40_data.ipynb #d799d234
+# %% ../nbs/40_data.ipynb #8bc10cac
 import hashlib, random
 
 import matplotlib.pyplot as plt
@@ -16,7 +16,7 @@ from fastai.data.load import DataLoader
 from fastai.torch_core import to_device
 
 from .core import check_choice, default_device
-from .prep import InputPrep, TargetPrep, read_rows
+from .prep import InputPrep, TargetPrep, clean_labels, read_rows
 
 # %% ../nbs/40_data.ipynb #8c9209bb
 class SeqDataset:
@@ -256,7 +256,7 @@ def _fingerprint(ds):
         if o is not None: h.update(str((o.dtype, tuple(o.shape))).encode()); h.update(o.contiguous().numpy().tobytes())
     return h.hexdigest()[:12]
 
-# %% ../nbs/40_data.ipynb #8347d440
+# %% ../nbs/40_data.ipynb #da74ff82
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array or tensor, list of arrays, list of strings
     y=None, # Labels, one a row; None to pretrain only
@@ -281,8 +281,8 @@ def seq_dls(
     rows = read_rows(x, lengths, **read_kw)
     n = len(rows)
     read_kw['x_kind'] = 'tokens' if rows.is_tokens else 'values'
-    if y is not None and not hasattr(y, '__len__'): raise TypeError(f"y must hold one label a row, not {type(y).__name__}")
-    if hasattr(y, 'to_numpy'): y = y.to_numpy()
+    if layout == 'auto': read_kw['layout'] = 'NLC' # settled now: later rows may be shorter than they have channels
+    y = clean_labels(y)
     if y is not None and len(y) != n: raise ValueError(f"x has {n} rows, y has {len(y)}")
     splits, outside, taken = {}, {}, np.zeros(n, bool)
     for name, spec in (('test', test), ('valid', valid)):
