@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['SeqDataset', 'SeqDL', 'show_sequences', 'SeqDataLoaders', 'nested_subset', 'seq_dls']
 
-# %% ../nbs/40_data.ipynb #8bc10cac
-import hashlib, random
+# %% ../nbs/40_data.ipynb #fff1d1d4
+import copy, hashlib, random
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -77,7 +77,7 @@ def _cat(datasets):
         lengths = torch.cat([torch.full((len(d),), d.x.shape[1]) if d.lengths is None else d.lengths for d in datasets])
     return SeqDataset(torch.cat([wide(d) for d in datasets]), lengths, None, datasets[0].prep, datasets[0].target, datasets[0].task)
 
-# %% ../nbs/40_data.ipynb #ed9882ca
+# %% ../nbs/40_data.ipynb #ca4d03d0
 class SeqDL(DataLoader):
     "fastai `DataLoader` over a `SeqDataset`, a whole batch at a time."
     def __init__(self,
@@ -103,6 +103,7 @@ class SeqDL(DataLoader):
         return super().new(dataset, cls, **(dict(seed=self.order_seed) | kwargs))
 
     def __iter__(self):
+        if len(self.dataset) == 0: raise ValueError("this DataLoader holds no rows (an exported learner keeps none); make one with dls.test_dl(x)")
         self.randomize(); self.before_iter()
         idxs = list(self.get_idxs())
         for i in range(0, len(idxs), self.bs): yield self.after_batch(to_device(self.dataset.batch(idxs[i:i+self.bs]), self.device))
@@ -110,8 +111,9 @@ class SeqDL(DataLoader):
 
     def one_batch(self):
         "The first batch."
-        if len(self.dataset) == 0: raise ValueError("this DataLoader holds no rows (an exported learner keeps none); make one with dls.test_dl(x)")
-        return next(iter(self))
+        rng = copy.deepcopy(self.rng) # looking must not change the order of training
+        try: return next(iter(self))
+        finally: self.rng = rng
 
     def show_batch(self,
         b=None, # Batch to show; the first by default
@@ -153,7 +155,7 @@ def show_sequences(
     if not ds.prep.is_tokens: fig.supxlabel('step', fontsize=9)
     if scaled: fig.supylabel('channels, scaled', fontsize=9)
 
-# %% ../nbs/40_data.ipynb #4597ef8b
+# %% ../nbs/40_data.ipynb #b403627c
 class SeqDataLoaders(DataLoaders):
     "`train`, `valid` and perhaps `test`, and what is needed to prepare new rows the same way."
     def __init__(self, *loaders, path='.', device=None, settings=None, pretrain_ds=None):
@@ -213,8 +215,18 @@ class SeqDataLoaders(DataLoaders):
         if not 0 < frac <= 1: raise ValueError(f"labels must be above 0 and at most 1, not {frac}")
         full = self.train.dataset if self.pretrain_ds is None else self.pretrain_ds
         keep = nested_subset(len(full), frac, seed)
-        loaders = [self.train.new(full.subset(keep))] + self.loaders[1:]
+        kept, target = full.subset(keep), copy.copy(full.target)
+        target.fit_scale(kept.y) # the scale of labels that are hidden is hidden too
+        def retarget(ds): return SeqDataset(ds.x, ds.lengths, ds.y, ds.prep, target, ds.task)
+        loaders = [self.train.new(retarget(kept))] + [dl.new(retarget(dl.dataset)) for dl in self.loaders[1:]]
         return SeqDataLoaders(*loaders, path=self.path, device=self.device, settings=self.settings | dict(labels=frac), pretrain_ds=full)
+
+    def fresh(self,
+        seed:int # Of the order of batches
+    ): # `SeqDataLoaders` over the same rows
+        "The same rows with loaders of its own, so that two learners do not share an order of batches."
+        loaders = [self.train.new(seed=seed), *(dl.new() for dl in self.loaders[1:])]
+        return SeqDataLoaders(*loaders, path=self.path, device=self.device, settings=self.settings, pretrain_ds=self.pretrain_ds)
 
     def info(self) -> dict: # JSON-ready
         "Rows, shape, kind and settings, for reports and cards."

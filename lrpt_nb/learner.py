@@ -6,7 +6,7 @@
 __all__ = ['adamw', 'RegressionLoss', 'supervised_parts', 'DenoiseLearner', 'denoise_learner', 'fill_in', 'show_denoised',
            'SPLearner', 'sp_learner', 'load_learner']
 
-# %% ../nbs/52_learner.ipynb #be535408
+# %% ../nbs/52_learner.ipynb #2bb79c71
 import warnings
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from fastai.callback.fp16 import MixedPrecision
+from fastai.callback.hook import summary # patched onto Learner, as are the next three
 from fastai.callback.progress import ProgressCallback
-from fastai.callback.schedule import fit_one_cycle, lr_find, fine_tune # patched onto Learner
+from fastai.callback.schedule import fit_one_cycle, lr_find, fine_tune
 from fastai.learner import Learner
 from fastai.learner import load_learner as _fastai_load_learner
 from fastai.losses import BCEWithLogitsLossFlat, CrossEntropyLossFlat
@@ -61,14 +62,14 @@ def supervised_parts(
     if t.kind == 'multilabel': return head, BCEWithLogitsLossFlat(thresh=0.5), [accuracy_multi]
     return head, CrossEntropyLossFlat(), [accuracy] if t.kind == 'class' else []
 
-# %% ../nbs/52_learner.ipynb #2afe0e7d
+# %% ../nbs/52_learner.ipynb #5286b1f2
 adamw = partial(Adam, sqr_mom=0.999, eps=1e-8)
 
 class DenoiseLearner(Learner):
     "A fastai `Learner` that reconstructs its inputs; made by `denoise_learner`."
     curves,best_loss = None,None
-    def to_bf16(self): return self.add_cb(AutoPrecision('bf16'))
-    def to_fp16(self, **kwargs): return self.add_cb(AutoPrecision('fp16', **kwargs))
+    def to_bf16(self): return self.remove_cb(MixedPrecision).add_cb(AutoPrecision('bf16'))
+    def to_fp16(self, **kwargs): return self.remove_cb(MixedPrecision).add_cb(AutoPrecision('fp16', **kwargs))
     def create_opt(self):
         "fastai's optimiser, without weight decay where a layer says so."
         super().create_opt()
@@ -157,13 +158,13 @@ def show_denoised(
             ax.margins(x=0)
     if not prep.is_tokens: axes[0, 0].legend(fontsize=8, ncols=2); fig.supxlabel('step', fontsize=9)
 
-# %% ../nbs/52_learner.ipynb #be26687f
+# %% ../nbs/52_learner.ipynb #b4206fd6
 class SPLearner(Learner):
     "A fastai `Learner` whose body can be pretrained on its own data; made by `sp_learner`."
     pretrain_recorder,denoise_head,denoise_spec,pretrain_history,fine_tuned = None,None,None,(),0
 
-    def to_bf16(self): return self.add_cb(AutoPrecision('bf16'))
-    def to_fp16(self, **kwargs): return self.add_cb(AutoPrecision('fp16', **kwargs))
+    def to_bf16(self): return self.remove_cb(MixedPrecision).add_cb(AutoPrecision('bf16'))
+    def to_fp16(self, **kwargs): return self.remove_cb(MixedPrecision).add_cb(AutoPrecision('fp16', **kwargs))
     def create_opt(self):
         "fastai's optimiser, without weight decay where a layer says so."
         super().create_opt()
@@ -181,10 +182,25 @@ class SPLearner(Learner):
 
     def get_preds(self, ds_idx=1, dl=None, **kwargs):
         "fastai's `get_preds`; right for one row too, where fastai takes a `(1,)` tensor for a tuple of one and unpacks it."
-        rows = self.dls[ds_idx] if dl is None else dl
-        if len(getattr(rows, 'dataset', ())) != 1: return super().get_preds(ds_idx, dl, **kwargs)
-        out = super().get_preds(ds_idx, dl, **(kwargs | dict(reorder=False)))
-        return tuple(o[None] if isinstance(o, torch.Tensor) and o.dim() == 0 else o for o in out)
+        rows, own = self.dls[ds_idx] if dl is None else dl, supervised_parts(self.dls, self.model.body.d_model)[1]
+        if not hasattr(self.loss_func, 'activation') and kwargs.get('act') is None: kwargs['act'] = own.activation # a plain loss does not know how to answer
+        if len(getattr(rows, 'dataset', ())) == 1: kwargs['reorder'] = False
+        out = [o[None] if isinstance(o, torch.Tensor) and o.dim() == 0 else o for o in super().get_preds(ds_idx, dl, **kwargs)]
+        i = 1 if kwargs.get('with_input') else 0
+        if kwargs.get('with_decoded') and not hasattr(self.loss_func, 'decodes'): out[i+2] = own.decodes(out[i])
+        return tuple(out)
+
+    def export(self, fname='export.pkl', **kwargs):
+        "fastai's `export`, whole or not at all; a failure leaves learner and file as they were."
+        file, dls, opt = Path(self.path)/fname, self.dls, self.opt
+        if not file.parent.is_dir(): raise FileNotFoundError(f"fname={str(fname)!r}: there is no folder {str(file.parent)!r}")
+        temp = file.with_name(f'.{file.name}.part')
+        try:
+            super().export(temp.absolute(), **kwargs)
+            temp.replace(file)
+        finally:
+            self.dls,self.opt = dls,opt
+            temp.unlink(missing_ok=True)
 
     def freeze_to(self, n):
         "Freeze parameter groups up to `n`; frozen parameters lose their gradient, so that weight decay cannot move them."
@@ -199,7 +215,7 @@ class SPLearner(Learner):
         "Let everything learn."
         self.freeze_to(0)
 
-# %% ../nbs/52_learner.ipynb #bf5e643e
+# %% ../nbs/52_learner.ipynb #8ae8adf1
 def sp_learner(
     dls:SeqDataLoaders, # From `seq_dls` or `load_task`
     arch:str='transformer', # A name of `list_archs()`
@@ -222,7 +238,7 @@ def sp_learner(
     if wrong := [k for k in ('d_in', 'vocab_size') if k in arch_kwargs]: raise TypeError(f"{wrong[0]} comes from dls and cannot be given")
     if not isinstance(dls, SeqDataLoaders): raise TypeError(f"dls must come from seq_dls or load_task, not {type(dls).__name__}")
     seed = set_seed(torch.randint(2**31, (1,)).item() if seed is None else seed)
-    dls.train.seed(seed)
+    dls = dls.fresh(seed)
     check_threads()
     longest = max(ds.x.shape[1] for ds in (*(dl.dataset for dl in dls.loaders), dls.pretrain_ds) if ds is not None)
     asked = dict(arch=arch, causal=causal) | (sizes[size] if size else {}) | arch_kwargs
@@ -249,7 +265,7 @@ def sp_learner(
             load_tensors(learn.denoise_head, extra, 'the saved denoising head')
     return learn
 
-# %% ../nbs/52_learner.ipynb #1f5c1c60
+# %% ../nbs/52_learner.ipynb #4e109916
 @patch
 def self_pretrain(self:SPLearner,
     n_epoch:int, # Epochs over the pretraining rows
@@ -301,7 +317,9 @@ def save_body(self:SPLearner,
     "Save the body's weights and a card that says what it is and where it came from."
     card = self.pretrain_history[-1] if self.pretrain_history else dict(library=lrpt_nb.__version__, config=self.model.body.config, objective=dict(name='none'),
         params=n_params(self.model.body), input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=0, steps=0, valid_loss=None)
-    earlier = [dict(objective=c['objective'], epochs=c['epochs'], rows=c['data'].get('pretrain_rows', 'train'), fingerprint=c['data'].get('fingerprint')) for c in self.pretrain_history]
+    earlier = []
+    for c in self.pretrain_history: # a saved body brings its stages along
+        earlier += c.get('stages') or [dict(objective=c['objective'], epochs=c['epochs'], rows=c['data'].get('pretrain_rows', 'train'), fingerprint=c['data'].get('fingerprint'))]
     return write_body(path, self.model.body, card | dict(stages=earlier, fine_tuned_epochs=self.fine_tuned), None if self.fine_tuned else self.denoise_head)
 
 # %% ../nbs/52_learner.ipynb #a9f833a2

@@ -201,7 +201,7 @@ def arch_info(
 register_arch('transformer', Attention, family='attention', pos='sinusoidal', ff_mult=2)
 register_arch('s4d', S4D, family='ssm');
 
-# %% ../nbs/30_models.ipynb #b0284805
+# %% ../nbs/30_models.ipynb #28c8757e
 class SeqBody(nn.Module):
     "Embedding, positions, blocks, norm: `(x, lengths) -> (B, L, D)`; made by `create_body`."
     def __init__(self, embed, pos, blocks, norm, config):
@@ -251,6 +251,11 @@ def create_body(
     embed = ValueEmbedding(d_in, d_model) if vocab_size is None else TokenEmbedding(vocab_size, d_model)
     table = P(d_model, max_len) if P.where == 'embedding' else nn.Identity()
     blocks = [Block(info.layer_fn(d_model, causal=causal, **layer_settings), d_model, ff_mult, dropout) for _ in range(n_layers)]
+    mixer, params = blocks[0].mixer, inspect.signature(info.layer_fn).parameters
+    for k in known: # every setting is on record, the layer's own choices too
+        if k not in ('pos', 'dropout') and settings.get(k) is None:
+            v = params[k].default if params[k].default not in (None, inspect.Parameter.empty) else getattr(mixer, k, None)
+            if v is not None: settings[k] = v
     config = dict(arch=arch, d_in=d_in, vocab_size=vocab_size, d_model=d_model, n_layers=n_layers, causal=causal, pos=pos,
                   ff_mult=ff_mult, dropout=dropout, max_len=max_len if pos == 'learned' else None, **settings)
     return SeqBody(embed, table, blocks, nn.LayerNorm(d_model), config)

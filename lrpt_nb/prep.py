@@ -90,7 +90,7 @@ def _token_rows(x, lengths, tokenizer):
     if x.shape[1] == 0: raise ValueError("x has no steps: its length axis is 0")
     return Rows(x.astype(np.int64), lengths, [s.item() if isinstance(s, np.generic) else s for s in symbols])
 
-# %% ../nbs/38_prep.ipynb #270ad9d6
+# %% ../nbs/38_prep.ipynb #a9d13e4c
 def read_rows(
     x, # `(N, L)` or `(N, L, C)` array or tensor, a list of arrays, or a list of strings
     lengths=None, # Real length of each row of a padded array
@@ -100,6 +100,7 @@ def read_rows(
 ) -> Rows:
     "Understand `x`: values or tokens, dense or unequal."
     check_choice('x_kind', x_kind, ('auto', 'values', 'tokens')); check_choice('layout', layout, ('auto', 'NLC', 'NCL'))
+    asked = x_kind
     if isinstance(x, torch.Tensor): x = (x.detach().cpu().float() if x.is_floating_point() else x.detach().cpu()).numpy()
     elif hasattr(x, 'to_numpy') and getattr(x, 'ndim', 0) == 1: x = x.to_numpy()
     if isinstance(x, str) or not (isinstance(x, np.ndarray) or isinstance(x, (list, tuple))):
@@ -123,7 +124,11 @@ def read_rows(
     rank = x.ndim if isinstance(x, np.ndarray) else 1+max(np.ndim(o) for o in x)
     if x_kind == 'auto': x_kind = 'tokens' if probe.dtype.kind in 'biuU' and rank <= 2 else 'values'
     if x_kind == 'values' and probe.dtype.kind == 'U': raise TypeError("x holds strings; they can only be tokens")
-    return _token_rows(x, lengths, tokenizer) if x_kind == 'tokens' else _value_rows(x, lengths, layout)
+    if x_kind == 'values': return _value_rows(x, lengths, layout)
+    rows = _token_rows(x, lengths, tokenizer)
+    if asked == 'auto' and probe.dtype.kind in 'iu' and len(rows.symbols) > max(100, rows.x.size//4):
+        warnings.warn(f"x holds {len(rows.symbols)} different integers and is read as tokens; pass x_kind='values' if they are measurements, or x_kind='tokens' to say so", stacklevel=2)
+    return rows
 
 # %% ../nbs/38_prep.ipynb #5505a096
 class InputPrep:

@@ -18,7 +18,7 @@ from .core import atomic_write, seed_scope
 from .models import SeqBody, create_body
 from .data import SeqDataLoaders
 
-# %% ../nbs/45_transfer.ipynb #86a3f161
+# %% ../nbs/45_transfer.ipynb #1e956922
 @dataclass
 class TransferReport:
     "What became of the weights."
@@ -45,8 +45,11 @@ def read_card(
     try:
         with safe_open(file, 'pt') as f: card = (f.metadata() or {}).get('lrpt_nb')
     except Exception as e: raise ValueError(f"{str(file)!r} is not a safetensors file ({e})") from None
-    if card is None: raise ValueError(f"{str(file)!r} has no lrpt_nb card; it was not written by save_body")
-    return json.loads(card)
+    try:
+        card = json.loads(card)
+        if missing := [k for k in ('config', 'objective', 'input', 'epochs', 'valid_loss') if k not in card]: raise ValueError(f"the card lacks {', '.join(missing)}")
+    except (TypeError, ValueError) as e: raise ValueError(f"{str(file)!r} has no lrpt_nb card; it was not written by save_body ({e})") from None
+    return card
 
 def check_writable(
     path # Where a body is to be saved
@@ -82,10 +85,11 @@ def load_tensors(
     want = module.state_dict()
     problems = [f"missing {k}" for k in want if k not in tensors] + [f"left over {k}" for k in tensors if k not in want]
     problems += [f"{k} is {tuple(tensors[k].shape)}, needed {tuple(want[k].shape)}" for k in want if k in tensors and tensors[k].shape != want[k].shape]
+    problems += [f"{k} holds values that are no numbers" for k in want if k in tensors and not tensors[k].isfinite().all()]
     if problems: raise ValueError(f"{what} does not fit: {'; '.join(problems[:6])}" + (f" and {len(problems)-6} more" if len(problems) > 6 else ''))
     module.load_state_dict(tensors)
 
-# %% ../nbs/45_transfer.ipynb #21452b90
+# %% ../nbs/45_transfer.ipynb #c3252f3c
 def symbols_hash(
     dls:SeqDataLoaders # Of tokens or values
 ): # Short hash of the vocabulary in order, or None for values
@@ -95,13 +99,13 @@ def symbols_hash(
 def _agree(card, asked, dls, path):
     "Raise when what is asked for, or the data, differs from the card."
     have = card['config'] | dict(symbols=card['input']['symbols'])
-    want = asked | dict(d_in=dls.prep.d_in, vocab_size=dls.prep.vocab_size, symbols=symbols_hash(dls))
+    want = {k: v for k, v in asked.items() if k != 'dropout'} | dict(d_in=dls.prep.d_in, vocab_size=dls.prep.vocab_size, symbols=symbols_hash(dls))
     both = {True: 'causal (sees only the past)', False: 'bidirectional'}
     def say(k, v): return both[v] if k == 'causal' else f'{k}={v!r}'
     if diff := [k for k in want if have.get(k) != want[k]]:
         raise ValueError(f"pretrained={str(path)!r} does not fit: the saved body has {', '.join(say(k, have.get(k)) for k in diff)}; this learner has {', '.join(say(k, want[k]) for k in diff)}")
 
-# %% ../nbs/45_transfer.ipynb #0759a4ff
+# %% ../nbs/45_transfer.ipynb #b4369aa1
 def load_body(
     path, # Of a saved body
     asked:dict, # Settings asked for by name; the card supplies the others
@@ -113,6 +117,6 @@ def load_body(
     tensors = load_file(body_file(path))
     parts = {p: {k.removeprefix(p+'.'): v for k, v in tensors.items() if k.startswith(p+'.')} for p in ('body', 'denoise_head')}
     if stray := [k for k in tensors if not k.startswith(('body.', 'denoise_head.'))]: raise ValueError(f"pretrained={str(path)!r} holds tensors with unknown prefixes: {', '.join(stray[:5])}")
-    with seed_scope(0): body = create_body(**card['config'])
+    with seed_scope(0): body = create_body(**(card['config'] | {k: v for k, v in asked.items() if k == 'dropout'}))
     load_tensors(body, parts['body'], f"pretrained={str(path)!r}")
     return body, parts['denoise_head'], card, list(parts['body'])
