@@ -268,7 +268,7 @@ def _fingerprint(ds):
         if o is not None: h.update(str((o.dtype, tuple(o.shape))).encode()); h.update(o.contiguous().numpy().tobytes())
     return h.hexdigest()[:12]
 
-# %% ../nbs/40_data.ipynb #da74ff82
+# %% ../nbs/40_data.ipynb #b2bcf3d1
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array or tensor, list of arrays, list of strings
     y=None, # Labels, one a row; None to pretrain only
@@ -297,9 +297,9 @@ def seq_dls(
     y = clean_labels(y)
     if y is not None and len(y) != n: raise ValueError(f"x has {n} rows, y has {len(y)}")
     splits, outside, taken = {}, {}, np.zeros(n, bool)
-    for name, spec in (('test', test), ('valid', valid)):
+    for name, spec in sorted((('test', test), ('valid', valid)), key=lambda o: isinstance(o[1], float)): # named rows first, fractions of what is left
         if spec is None: continue
-        if isinstance(spec, tuple) and len(spec) == 2 and not all(isinstance(o, (int, np.integer)) for o in spec):
+        if isinstance(spec, (tuple, list)) and len(spec) == 2 and not all(isinstance(o, (int, np.integer)) for o in spec):
             outside[name] = read_rows(spec[0], **read_kw), spec[1]
             if spec[1] is not None and len(spec[1]) != len(outside[name][0]): raise ValueError(f"{name}: x has {len(outside[name][0])} rows, y has {len(spec[1])}")
             continue

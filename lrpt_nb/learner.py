@@ -265,7 +265,7 @@ def sp_learner(
             load_tensors(learn.denoise_head, extra, 'the saved denoising head')
     return learn
 
-# %% ../nbs/52_learner.ipynb #4e109916
+# %% ../nbs/52_learner.ipynb #7db539ac
 @patch
 def self_pretrain(self:SPLearner,
     n_epoch:int, # Epochs over the pretraining rows
@@ -294,7 +294,7 @@ def self_pretrain(self:SPLearner,
             learn.fit_one_cycle(n_epoch, lr)
             card = learn.card()
             if not card['epochs']: raise RuntimeError("pretraining was cancelled before its first epoch was over; nothing was changed")
-            if card['valid_loss'] is None: raise FloatingPointError(f"the denoising loss was never a finite number (lr={lr}); nothing was changed. Try a smaller lr")
+            if not (np.isfinite(np.array(learn.curves.losses, dtype=float)).all() and all(p.isfinite().all() for p in body.parameters())): raise FloatingPointError(f"the denoising loss or a weight is no longer a finite number (lr={lr}); nothing was changed. Try a smaller lr")
         except BaseException:
             body.load_state_dict(before)
             for p, f in zip(body.parameters(), frozen): p.grad = None; p.requires_grad_(not f)
@@ -307,7 +307,7 @@ def self_pretrain(self:SPLearner,
     for p in body.parameters(): p.grad = None
     self.model.head,self.opt = fresh,None
     self.transfer = TransferReport([f'body.{k}' for k in body.state_dict()], [f'head.{k}' for k, _ in fresh.named_parameters()],
-                                   source=f"self-pretraining ({wanted!r}, {n_epoch} epochs on {rows} rows, validation loss {card['valid_loss']:.4g})")
+                                   source=f"self-pretraining ({wanted!r}, {n_epoch} epochs on {rows} rows, validation loss {'none: nothing to score' if card['valid_loss'] is None else format(card['valid_loss'], '.4g')})")
     if self.logger is not noop: print(self.transfer)
 
 @patch

@@ -18,7 +18,7 @@ from .core import atomic_write, seed_scope
 from .models import SeqBody, create_body
 from .data import SeqDataLoaders
 
-# %% ../nbs/45_transfer.ipynb #1e956922
+# %% ../nbs/45_transfer.ipynb #abd0a6a6
 @dataclass
 class TransferReport:
     "What became of the weights."
@@ -71,7 +71,7 @@ def write_body(
     file = check_writable(path)
     tensors = {f'body.{k}': v.detach().cpu().contiguous() for k, v in body.state_dict().items()}
     if head is not None: tensors |= {f'denoise_head.{k}': v.detach().cpu().contiguous() for k, v in head.state_dict().items()}
-    text = json.dumps(card, indent=1)
+    text = json.dumps(card, indent=1, default=lambda o: o.item()) # NumPy numbers are numbers
     atomic_write(file, save(tensors, {'lrpt_nb': text}))
     atomic_write(file.with_suffix('.json'), text+'\n')
     return file
