@@ -90,7 +90,7 @@ def _token_rows(x, lengths, tokenizer):
     if x.shape[1] == 0: raise ValueError("x has no steps: its length axis is 0")
     return Rows(x.astype(np.int64), lengths, [s.item() if isinstance(s, np.generic) else s for s in symbols])
 
-# %% ../nbs/38_prep.ipynb #a9d13e4c
+# %% ../nbs/38_prep.ipynb #04a71076
 def read_rows(
     x, # `(N, L)` or `(N, L, C)` array or tensor, a list of arrays, or a list of strings
     lengths=None, # Real length of each row of a padded array
@@ -101,6 +101,7 @@ def read_rows(
     "Understand `x`: values or tokens, dense or unequal."
     check_choice('x_kind', x_kind, ('auto', 'values', 'tokens')); check_choice('layout', layout, ('auto', 'NLC', 'NCL'))
     asked = x_kind
+    if isinstance(x, np.ma.MaskedArray): x = x.astype(np.float64).filled(np.nan)
     if isinstance(x, torch.Tensor): x = (x.detach().cpu().float() if x.is_floating_point() else x.detach().cpu()).numpy()
     elif hasattr(x, 'to_numpy') and getattr(x, 'ndim', 0) == 1: x = x.to_numpy()
     if isinstance(x, str) or not (isinstance(x, np.ndarray) or isinstance(x, (list, tuple))):

@@ -347,7 +347,7 @@ def test_use_of_the_global_stream_does_not_change_the_result(arch):
     lambda l: l.dls.one_batch(), lambda l: l.export('m.pkl'), lambda l: l.save('m'), lambda l: l.save_body('m'), pickle.dumps),
     ids=('validate', 'get_preds', 'predict', 'embed', 'show_results', 'show_batch', 'one_batch', 'export', 'save', 'save_body', 'pickle'))
 def test_looking_does_not_change_the_result(look):
-    a, b = _run(), _run(between=look)
+    a, b = _run(dropout=0.2), _run(between=look, dropout=0.2)
     assert same(a[0], b[0]) and same(a[1], b[1])
 
 def test_learners_that_share_data_do_not_disturb_each_other():
@@ -360,6 +360,14 @@ def test_learners_that_share_data_do_not_disturb_each_other():
         with learn.no_bar(): learn.self_pretrain(1); learn.fit(1)
         return weights(learn.model)
     assert same(run(False), run(True))
+
+def test_shuffled_results_differ():
+    learn = fitted(y='float64', n_layers=1)
+    titles = set()
+    for _ in range(8):
+        learn.show_results(ds_idx=0, max_n=1)
+        titles.add(plt.gcf().axes[0].get_title().split(' ')[0])
+    assert len(titles) > 1, "`shuffle=True` says it draws different rows each time"
 
 def test_no_seed_is_another_result_each_time():
     a, b = (tiny(toy_dls(), seed=None) for _ in range(2))

@@ -5,6 +5,7 @@ from toys import *
 from lrpt_nb.core import rel_err
 from lrpt_nb.learner import load_learner
 from lrpt_nb.models import pools
+from lrpt_nb.objectives import Masked
 
 each_arch = pytest.mark.parametrize('arch', archs)
 each_input = pytest.mark.parametrize('x', inputs)
@@ -86,6 +87,15 @@ def test_numpy_integers_are_integers(kind, tmp_path):
     learn = sp_learner(dls, 'transformer', seed=kind(3), d_model=kind(16), n_layers=kind(1))
     with learn.no_bar(): learn.self_pretrain(kind(1), save_to=tmp_path/'a'); learn.fit(int(kind(1)))
     assert torch.equal(dls.valid.dataset.x, seq_dls(make_x('array3')[0], make_y('strings'), seed=3).valid.dataset.x)
+
+def test_numpy_settings_can_be_saved(tmp_path):
+    learn = tiny(toy_dls(), objective=Masked(np.float32(.3), span=np.int64(2)))
+    with learn.no_bar(): learn.self_pretrain(1, save_to=tmp_path/'a')
+
+def test_masked_arrays_are_missing_values():
+    x = make_x('array3')[0]
+    x = np.ma.array(x, mask=x > 1)
+    assert torch.equal(seq_dls(x, None).train.dataset.x.isnan(), seq_dls(x.filled(np.nan), None).train.dataset.x.isnan())
 
 # 43: few rows
 

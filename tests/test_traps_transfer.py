@@ -189,6 +189,18 @@ def test_validation_loss_is_one_number(arch, x, causal, tmp_path):
     other = denoise_learner(dls, learn.model.body, head=learn.model.head, seed=99)
     assert other.validate() == first                          # another seed of training masks
 
+@each_arch
+def test_the_card_counts_all_denoising_epochs(arch):
+    dls = toy_dls()
+    learn = denoise_learner(dls, tiny(dls, arch).model.body)
+    with learn.no_bar():
+        learn.fit(2)
+        said = learn.card()
+        learn.lr_find(num_it=20, show_plot=False)
+        assert learn.card() == said, 'a search that restores the weights is on the card'
+        learn.fit(1)
+    assert (learn.card()['epochs'], learn.card()['steps']) == (3, 3*len(learn.dls.train)), 'the card forgets the first fit'
+
 def test_validation_loss_is_the_same_in_a_new_process(tmp_path):
     said = {}
     for arch in archs:
@@ -367,11 +379,29 @@ def test_the_card_counts_supervised_epochs(tmp_path):
         path = learn.save_body(tmp_path/'a')
         return card_of(path)['fine_tuned_epochs'], any(k.startswith('denoise_head') for k in load_file(path))
     pretrain, look = lambda l: l.self_pretrain(1), lambda l: (l.validate(), l.get_preds(), l.predict(make_x('array3')[0][0]))
+    def broken_off(l):
+        def stop(cb):
+            if cb.training and cb.iter == 1: raise Stop
+        with pytest.raises(Stop): l.fit(3, cbs=OnEvent(after_batch=stop))
     assert card(pretrain) == (0, True)
     assert card(pretrain, look) == (0, True), 'predicting counted as fine-tuning'
+    assert card(pretrain, lambda l: l.lr_find(num_it=20, show_plot=False)) == (0, True), 'a search that restores the weights counted as fine-tuning'
+    assert card(pretrain, broken_off) == (1, False), 'weights from a broken-off fit pass for pretrained ones'
     assert card(pretrain, lambda l: l.fit(2)) == (2, False)
     assert card(pretrain, lambda l: l.fit(2), lambda l: l.fit(3), look)[0] == 5
     assert card(lambda l: l.fit(2))[0] == 2
+
+def test_labels_once_seen_stay_on_record(tmp_path):
+    learn, two = tiny(toy_dls()), '"fine_tuned_epochs": 2'
+    with learn.no_bar(): learn.self_pretrain(1); learn.fit(2)
+    assert two in learn.save_body(tmp_path/'a').with_suffix('.json').read_text()
+    later = tiny(toy_dls(), pretrained=tmp_path/'a', seed=1)
+    assert two in later.save_body(tmp_path/'b').with_suffix('.json').read_text(), 'loaded and saved again, the body claims never to have seen a label'
+    with later.no_bar(): later.self_pretrain(1, save_to=tmp_path/'c')
+    assert two in (tmp_path/'c.json').read_text()
+    first = tiny(toy_dls())
+    with first.no_bar(): first.fit(2); first.self_pretrain(1, save_to=tmp_path/'d')
+    assert two in (tmp_path/'d.json').read_text() and card_of(tmp_path/'d')['fine_tuned_epochs'] == 0
 
 # nothing half-done
 
@@ -426,6 +456,17 @@ def test_a_diverged_self_pretrain_is_not_handed_over(arch):
     before = weights(learn.model)
     with learn.no_bar(), pytest.raises(Exception, match='lr'): learn.self_pretrain(1, lr=float('nan'))
     assert same(before, weights(learn.model)) and not learn.pretrain_history
+
+@each_arch
+@pytest.mark.parametrize('valid', ('single steps', 'missing'))
+@pytest.mark.filterwarnings('ignore:.*never a number')
+def test_validation_rows_with_nothing_to_score_are_no_divergence(arch, valid):
+    x = make_x('ragged')[0]
+    x[:3] = [o[:1] if valid == 'single steps' else o*np.nan for o in x[:3]]
+    learn = tiny(seq_dls(x, None, valid=[0, 1, 2], bs=8), arch, causal=True)
+    before = weights(learn.model.body)
+    with learn.no_bar(): learn.self_pretrain(1)
+    assert not same(before, weights(learn.model.body)) and learn.pretrain_history[-1]['valid_loss'] is None
 
 @each_arch
 def test_bad_arguments_change_nothing(arch):
