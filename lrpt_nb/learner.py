@@ -68,12 +68,12 @@ def supervised_head(
     if t.kind == 'regression': return PoolHead(d_model, t.c, pool, squeeze=t.shape == (), mean=t.mean, std=t.std)
     return PoolHead(d_model, max(t.c, 1), pool)
 
-# %% ../nbs/52_learner.ipynb #5286b1f2
+# %% ../nbs/52_learner.ipynb #80e3cbc8
 adamw = partial(Adam, sqr_mom=0.999, eps=1e-8)
 
 class DenoiseLearner(Learner):
     "A fastai `Learner` that reconstructs its inputs; made by `denoise_learner`."
-    curves,best_loss = None,None
+    curves,best_loss,done = None,None,(0, 0)
     def to_bf16(self): return self.remove_cb(MixedPrecision).add_cb(AutoPrecision('bf16'))
     def to_fp16(self, **kwargs): return self.remove_cb(MixedPrecision).add_cb(AutoPrecision('fp16', **kwargs))
     def create_opt(self):
@@ -84,13 +84,14 @@ class DenoiseLearner(Learner):
     def fit(self, n_epoch, *args, **kwargs):
         "fastai's `fit`; remembers its curves, which a later `validate()` would overwrite."
         super().fit(n_epoch, *args, **kwargs)
+        if any(type(o).__name__ == 'LRFinder' for o in L(kwargs.get('cbs'))): return # a search puts the weights back
+        self.done = self.done[0]+len(self.recorder.values), self.done[1]+len(self.recorder.losses) # epochs and steps of all fits
         self.curves,self.best_loss = Curves(self.recorder),self.keep_best.best if self.keep_best.best_epoch is not None else None
 
     def card(self) -> dict: # JSON-ready
         "What a saved body says about itself."
-        c = self.curves
         return dict(library=lrpt_nb.__version__, config=self.model.body.config, objective=self.objective.config(), params=n_params(self.model.body),
-                    input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=len(c.values) if c else 0, steps=len(c.losses) if c else 0, valid_loss=self.best_loss)
+                    input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=self.done[0], steps=self.done[1], valid_loss=self.best_loss)
 
     def show_results(self, ds_idx=1, dl=None, max_n=3, **kwargs):
         "Draw what was hidden and what the model put there."
