@@ -268,11 +268,11 @@ def _fingerprint(ds):
         if o is not None: h.update(str((o.dtype, tuple(o.shape))).encode()); h.update(o.contiguous().numpy().tobytes())
     return h.hexdigest()[:12]
 
-# %% ../nbs/40_data.ipynb #b2bcf3d1
+# %% ../nbs/40_data.ipynb #261d4872
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array or tensor, list of arrays, list of strings
     y=None, # Labels, one a row; None to pretrain only
-    valid=0.2, # Fraction, row numbers, boolean mask, or `(x_valid, y_valid)`
+    valid=0.2, # Fraction, row numbers, boolean mask, or `(x_valid, y_valid)`, with a third entry for lengths of a padded array
     test=None, # Likewise, or None
     lengths=None, # Real lengths of the rows of a padded array
     bs:int=64, # Rows a batch
@@ -299,9 +299,12 @@ def seq_dls(
     splits, outside, taken = {}, {}, np.zeros(n, bool)
     for name, spec in sorted((('test', test), ('valid', valid)), key=lambda o: isinstance(o[1], float)): # named rows first, fractions of what is left
         if spec is None: continue
-        if isinstance(spec, (tuple, list)) and len(spec) == 2 and not all(isinstance(o, (int, np.integer)) for o in spec):
-            outside[name] = read_rows(spec[0], **read_kw), spec[1]
-            if spec[1] is not None and len(spec[1]) != len(outside[name][0]): raise ValueError(f"{name}: x has {len(outside[name][0])} rows, y has {len(spec[1])}")
+        if isinstance(spec, (tuple, list)) and len(spec) in (2, 3) and not all(isinstance(o, (int, np.integer)) for o in spec):
+            x_out, y_out, n_out = (*spec, None)[:3]
+            if n_out is None and lengths is not None and not isinstance(x_out, (list, tuple)):
+                raise ValueError(f"x came padded, with lengths; a padded array of {name} rows needs its lengths too: {name}=(x, y, lengths)")
+            outside[name] = read_rows(x_out, n_out, **read_kw), y_out
+            if y_out is not None and len(y_out) != len(outside[name][0]): raise ValueError(f"{name}: x has {len(outside[name][0])} rows, y has {len(y_out)}")
             continue
         free = np.flatnonzero(~taken)
         idxs = free[_row_split(spec, len(free), seed, name)] if isinstance(spec, float) else _row_split(spec, n, seed, name)

@@ -6,8 +6,8 @@
 __all__ = ['adamw', 'RegressionLoss', 'supervised_loss', 'supervised_head', 'DenoiseLearner', 'denoise_learner', 'fill_in',
            'show_denoised', 'SPLearner', 'sp_learner', 'load_learner']
 
-# %% ../nbs/52_learner.ipynb #a0278e4c
-import random, warnings
+# %% ../nbs/52_learner.ipynb #17926c50
+import pickle, random, warnings
 from functools import partial
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def _spare_decay(learn):
     for m in learn.model.modules():
         for name in getattr(m, 'no_decay', ()): learn.opt.state[getattr(m, name)]['do_wd'] = False
 
-# %% ../nbs/52_learner.ipynb #5bcde381
+# %% ../nbs/52_learner.ipynb #d72df731
 def denoise_learner(
     dls:SeqDataLoaders, # Labels, if any, are not looked at
     body, # A `SeqBody`, trained in place, or the path of a saved one
@@ -117,7 +117,11 @@ def denoise_learner(
 ) -> DenoiseLearner:
     "A learner that trains `body` to reconstruct the inputs of `dls`; the best validation epoch's weights are kept."
     tensors = {}
+    if not isinstance(dls, SeqDataLoaders): raise TypeError(f"dls must come from seq_dls or load_task, not {type(dls).__name__}")
+    if not isinstance(body, (SeqBody, str, Path)): raise TypeError(f"body must be a SeqBody or the path of a saved one, not {type(body).__name__}")
     if not isinstance(body, SeqBody): body, tensors, *_ = load_body(body, {}, dls)
+    if diff := [k for k in ('d_in', 'vocab_size') if body.config[k] != getattr(dls.prep, k)]:
+        raise ValueError(f"body was made for {diff[0]}={body.config[diff[0]]}; these DataLoaders have {getattr(dls.prep, diff[0])}")
     task, prep = dls.task, dls.prep
     objective = get_objective(objective, body.causal, prep.is_tokens, task.mask_ratio if task else None)
     if head is None: head = DenoiseHead(body.d_model, objective.head_width(prep.d_in, prep.vocab_size))
@@ -332,7 +336,7 @@ def save_body(self:SPLearner,
         params=n_params(self.model.body), input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=0, steps=0, valid_loss=None)
     return write_body(path, self.model.body, card | dict(stages=[*self.record, *_supervised_stage(self.fine_tuned)], fine_tuned_epochs=self.fine_tuned), None if self.fine_tuned else self.denoise_head)
 
-# %% ../nbs/52_learner.ipynb #702fc7d2
+# %% ../nbs/52_learner.ipynb #bfd7a69c
 @patch
 def predict(self:SPLearner,
     item, # One sequence: `(L,)` or `(L, C)` array or tensor, or a string
@@ -393,4 +397,9 @@ def load_learner(
     if not Path(fname).exists(): raise FileNotFoundError(f"fname={str(fname)!r}: there is no such file")
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', message='.*insecure pickle.*')
-        return _fastai_load_learner(fname, cpu=cpu)
+        try: learn = _fastai_load_learner(fname, cpu=cpu)
+        except (pickle.UnpicklingError, EOFError, RuntimeError, AttributeError) as e:
+            if isinstance(e, AttributeError) and 'namespace' in str(e): raise
+            raise ValueError(f"fname={str(fname)!r} is not an exported learner ({type(e).__name__}: {e}); a body goes to sp_learner(pretrained=...)") from e
+    if not isinstance(learn, Learner): raise ValueError(f"fname={str(fname)!r} holds a {type(learn).__name__}, not an exported learner")
+    return learn

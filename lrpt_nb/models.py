@@ -156,7 +156,7 @@ class Block(nn.Module):
         x = x + self.drop(self.mixer(self.norm(x), lengths))
         return x if self.ff is None else x + self.drop(self.ff(x))
 
-# %% ../nbs/30_models.ipynb #b7c25583
+# %% ../nbs/30_models.ipynb #c090ad89
 @dataclass
 class Arch:
     "A registered architecture."
@@ -183,6 +183,7 @@ def register_arch(
     ff_mult:float=0 # Default feed-forward size as a multiple of `d_model`; 0 for none
 ):
     "Add an architecture; every tool that takes `arch=` then knows it."
+    if not callable(layer_fn): raise TypeError(f"layer_fn must be a class or function giving a layer, not {layer_fn!r}")
     check_choice('family', family, ('attention', 'ssm', 'other'))
     positions[pos]
     archs.register(name, Arch(name, layer_fn, family, pos, ff_mult))

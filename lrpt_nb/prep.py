@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Rows', 'read_rows', 'InputPrep', 'clean_labels', 'TargetPrep']
 
-# %% ../nbs/38_prep.ipynb #95e3da54
+# %% ../nbs/38_prep.ipynb #1a7dfdba
 import warnings
 from dataclasses import dataclass, replace
 
@@ -13,14 +13,15 @@ import numpy as np
 import torch
 
 from fastai.data.transforms import CategoryMap
+from fastcore.foundation import L
 
 from .core import check_choice
 
-# %% ../nbs/38_prep.ipynb #9fe3b5c0
+# %% ../nbs/38_prep.ipynb #54fd026d
 @dataclass
 class Rows:
     "Sequences in one padded array, before anything is learned from them."
-    x:np.ndarray # Values `(N, L, C)` float32, or codes `(N, L)` into `symbols`, -1 in the padding
+    x:np.ndarray # Values `(N, L, C)`, float64 when they came so, else float32, or codes `(N, L)` into `symbols`, -1 in the padding
     lengths:np.ndarray=None # `(N,)`, or None when all rows fill `L`
     symbols:list=None # What the codes stand for; None for values
     def __len__(self): return len(self.x)
@@ -43,6 +44,11 @@ def _check_lengths(lengths, n, L):
         raise ValueError(f"lengths must lie in 1 ... {L}; got {lengths.min()} ... {lengths.max()} (row {int(np.argmax((lengths < 1) | (lengths > L)))})")
     return None if (lengths == L).all() else lengths.astype(np.int64)
 
+def _numpy(x):
+    "A tensor's numbers; half precision becomes float32."
+    x = x.detach().cpu()
+    return (x.float() if x.dtype in (torch.bfloat16, torch.float16) else x).numpy()
+
 def _pad(items, fill):
     "Stack arrays of unequal first axis, padding on the right."
     lengths = np.array([len(o) for o in items])
@@ -51,7 +57,7 @@ def _pad(items, fill):
     for i, o in enumerate(items): out[i, :len(o)] = o
     return out, None if (lengths == lengths.max()).all() else lengths
 
-# %% ../nbs/38_prep.ipynb #3174a772
+# %% ../nbs/38_prep.ipynb #988d757e
 def _value_rows(x, lengths, layout):
     "`Rows` of real values from a dense array or a list of arrays."
     if isinstance(x, np.ndarray):
@@ -70,10 +76,11 @@ def _value_rows(x, lengths, layout):
                 raise ValueError(f"row {i} of x has shape {o.shape}, row 0 has {items[0].shape}: each row must be (L,) or (L, C) with the same C. "
                                  "If the axes are (C, L), pass layout='NCL'")
         _check_layout(len(items), max(map(len, items)), items[0].shape[1], layout)
-        x, lengths = _pad([o.astype(np.float32) for o in items], 0)
-    with np.errstate(over='ignore'): x = np.ascontiguousarray(x, dtype=np.float32)
+        wide = np.float64 if any(np.result_type(o.dtype, np.float32) != np.float32 for o in items) else np.float32
+        x, lengths = _pad([o.astype(wide) for o in items], 0)
+    x = np.ascontiguousarray(x, dtype=np.float32 if np.result_type(x.dtype, np.float32) == np.float32 else np.float64) # float32 would round a small signal off a large offset
     if lengths is not None: x = np.where((np.arange(x.shape[1]) < lengths[:, None])[..., None], x, np.float32(0))
-    if (bad := np.isinf(x).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(bad))} of x holds an infinite value; mark missing values as NaN")
+    if (bad := (np.abs(x) > np.finfo(np.float32).max).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(bad))} of x holds an infinite value; mark missing values as NaN")
     return Rows(x, lengths)
 
 def _token_rows(x, lengths, tokenizer):
@@ -90,7 +97,7 @@ def _token_rows(x, lengths, tokenizer):
     if x.shape[1] == 0: raise ValueError("x has no steps: its length axis is 0")
     return Rows(x.astype(np.int64), lengths, [s.item() if isinstance(s, np.generic) else s for s in symbols])
 
-# %% ../nbs/38_prep.ipynb #04a71076
+# %% ../nbs/38_prep.ipynb #8096cd04
 def read_rows(
     x, # `(N, L)` or `(N, L, C)` array or tensor, a list of arrays, or a list of strings
     lengths=None, # Real length of each row of a padded array
@@ -102,8 +109,9 @@ def read_rows(
     check_choice('x_kind', x_kind, ('auto', 'values', 'tokens')); check_choice('layout', layout, ('auto', 'NLC', 'NCL'))
     asked = x_kind
     if isinstance(x, np.ma.MaskedArray): x = x.astype(np.float64).filled(np.nan)
-    if isinstance(x, torch.Tensor): x = (x.detach().cpu().float() if x.is_floating_point() else x.detach().cpu()).numpy()
+    if isinstance(x, torch.Tensor): x = _numpy(x)
     elif hasattr(x, 'to_numpy') and getattr(x, 'ndim', 0) == 1: x = x.to_numpy()
+    elif isinstance(x, L): x = list(x)
     if isinstance(x, str) or not (isinstance(x, np.ndarray) or isinstance(x, (list, tuple))):
         raise TypeError(f"x must be an array, a tensor, a list of arrays or a list of strings, not {type(x).__name__}")
     if len(x) == 0: raise ValueError("x is empty: it has no rows")
@@ -112,7 +120,7 @@ def read_rows(
         if x.ndim < 2: raise ValueError(f"x must be (N, L) or (N, L, C); got an array of shape {x.shape}")
         probe = x
     else:
-        x = [o.detach().cpu().numpy() if isinstance(o, torch.Tensor) else o for o in x]
+        x = [_numpy(o) if isinstance(o, torch.Tensor) else o for o in x]
         if all(isinstance(o, str) for o in x): probe = np.array(['a'])
         else:
             if any(isinstance(o, str) for o in x): raise TypeError(f"x mixes strings and {next(type(o).__name__ for o in x if not isinstance(o, str))}")
@@ -131,7 +139,7 @@ def read_rows(
         warnings.warn(f"x holds {len(rows.symbols)} different integers and is read as tokens; pass x_kind='values' if they are measurements, or x_kind='tokens' to say so", stacklevel=2)
     return rows
 
-# %% ../nbs/38_prep.ipynb #5505a096
+# %% ../nbs/38_prep.ipynb #361cc4c1
 class InputPrep:
     "Scaling of values or vocabulary of tokens, learned from training rows; `encode` applies it to any rows."
     def __init__(self,
@@ -154,8 +162,9 @@ class InputPrep:
             x = np.where(real, rows.x, 0).astype(np.float64)
             mean = x.sum((0, 1))/count
             std = np.sqrt((np.where(real, x-mean, 0)**2).sum((0, 1))/count)
-            self.mean = (mean if normalize else 0*mean).astype(np.float32)
-            self.std = (np.where(std > 1e-6*np.maximum(np.abs(mean), 1e-30), std, 1) if normalize else 0*std+1).astype(np.float32)
+            own, noise = rows.x.dtype, 8*np.finfo(rows.x.dtype).eps # a spread within rounding is no spread
+            self.mean = (mean if normalize else 0*mean).astype(own)
+            self.std = (np.where(std > noise*np.maximum(np.abs(mean), 1e-30), std, 1) if normalize else 0*std+1).astype(own)
 
     def encode(self,
         rows:Rows # Any rows of the same kind
@@ -171,7 +180,8 @@ class InputPrep:
             x = table[rows.x]
         else:
             if rows.x.shape[2] != self.d_in: raise ValueError(f"x has {rows.x.shape[2]} channels; this model was made for {self.d_in}")
-            x = (rows.x-self.mean)/self.std
+            with np.errstate(over='ignore'): x = ((rows.x-self.mean)/self.std).astype(np.float32)
+            if (far := np.isinf(x).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(far))} of x is too far from the training rows to be scaled (mean {self.mean}, spread {self.std})")
             if lengths is not None: x[np.arange(x.shape[1]) >= lengths[:, None]] = 0
         return torch.from_numpy(x), None if lengths is None else torch.from_numpy(np.asarray(lengths, dtype=np.int64))
 

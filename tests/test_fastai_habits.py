@@ -408,6 +408,18 @@ def test_integers_that_look_like_values_are_mentioned():
 def test_settings_that_do_not_fit_are_named(bad, error, words):
     with pytest.raises(error, match=words): sp_learner(toy_dls(), **(dict(arch='transformer', n_layers=1, seed=0) | bad))
 
+def test_what_is_no_learner_no_body_no_layer_is_named():
+    dls = toy_dls()
+    Path('junk.pkl').write_text('junk')
+    tiny(dls).save_body('body')
+    for bad in ('junk.pkl', 'body.safetensors', '.'):
+        with pytest.raises((ValueError, OSError), match=re.escape(bad)): load_learner(bad)
+    with pytest.raises(TypeError, match='body'): denoise_learner(dls, torch.nn.Linear(2, 2))
+    with pytest.raises(TypeError, match='dls'): denoise_learner([1], create_body(d_in=3, d_model=16, n_layers=1))
+    with pytest.raises(ValueError, match='3'): denoise_learner(dls, create_body(d_in=2, d_model=16, n_layers=1))
+    with pytest.raises(TypeError, match='layer_fn'): register_arch('nothing', None)
+    assert 'nothing' not in list_archs()
+
 @pytest.mark.parametrize('x', few_inputs)
 def test_learned_positions_are_long_enough_or_say_so(x):
     rows, more = make_x(x)

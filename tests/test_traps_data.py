@@ -97,6 +97,36 @@ def test_masked_arrays_are_missing_values():
     x = np.ma.array(x, mask=x > 1)
     assert torch.equal(seq_dls(x, None).train.dataset.x.isnan(), seq_dls(x.filled(np.nan), None).train.dataset.x.isnan())
 
+@pytest.mark.parametrize('dtype', (torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int16, torch.uint8))
+def test_tensors_of_any_type_are_read(dtype):
+    x = (10*torch.rand(20, 12, 2)).to(dtype)
+    want = seq_dls(x.to(torch.float32), None).train.dataset.x
+    for o in (x, list(x), x.numpy() if dtype != torch.bfloat16 else x):
+        got = seq_dls(o, None).train.dataset.x
+        assert got.dtype == torch.float32 and rel_err(got, want) < 1e-5
+
+def test_fastcores_lists_are_lists():
+    from fastcore.foundation import L
+    x, y = make_x('ragged')[0], make_y('strings')
+    assert torch.equal(seq_dls(L(x), L(list(y)), valid=L(1, 2)).train.dataset.x, seq_dls(x, y, valid=[1, 2]).train.dataset.x)
+
+def test_values_too_far_to_be_scaled_are_named():
+    learn = tiny(seq_dls(1e-30*make_x('array3')[0], make_y('strings')))
+    for ask in (lambda x: learn.dls.test_dl(x), learn.embed):
+        with pytest.raises(ValueError, match='row 1'): ask([np.zeros((12, 3)), np.full((12, 3), 1e30)])
+
+@pytest.mark.parametrize('wrap', (lambda o: o, list, torch.tensor), ids=('array', 'list', 'tensor'))
+def test_a_small_signal_on_a_large_offset_survives_or_is_mentioned(wrap):
+    import warnings
+    x = 1e6+1e-3*np.random.default_rng(0).normal(size=(20, 12, 1))          # float64 holds it, float32 does not
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter('always')
+        dls = seq_dls(wrap(x), None, valid=[0])
+    z = dls.train.dataset.x
+    kept = z.dtype == torch.float32 and np.allclose(z.numpy(), (x[1:]-x[1:].mean())/x[1:].std(), atol=1e-3)
+    assert kept or any('precision' in str(o.message) for o in said), 'the signal was rounded away without a word'
+    if kept: assert np.allclose(dls.prep.decode(z[0]), x[1], atol=1e-5, rtol=0)
+
 # 43: few rows
 
 @each_arch
