@@ -146,8 +146,11 @@ def attend_direct(
     if causal: scores = scores.masked_fill(~_past(*scores.shape[-2:], q.device), -math.inf)
     return scores.softmax(-1) @ v
 
-# %% ../nbs/23_attention.ipynb #ae87b386
+# %% ../nbs/23_attention.ipynb #0aeea323
 DIRECT_MAX = 512 # longest sequence for which the written-out form is used in bfloat16 on a CPU
+
+def _check_boolean(keep):
+    if keep is not None and keep.dtype != torch.bool: raise TypeError(f"keep must be boolean (True: may be attended to), not {keep.dtype}")
 
 def _hide(q, k, v, keep):
     "Queries, keys and values with a channel more, in which masked keys are out of reach."
@@ -156,7 +159,7 @@ def _hide(q, k, v, keep):
     one, extra = first.to(q.dtype).expand(*q.shape[:-1], 8), k.new_zeros(*k.shape[:-1], 8).masked_fill(gone & first, far)
     return torch.cat([q, one], -1), torch.cat([k.masked_fill(gone, 0), extra], -1), F.pad(v.masked_fill(gone, 0), (0, 8))
 
-# %% ../nbs/23_attention.ipynb #4e09ddec
+# %% ../nbs/23_attention.ipynb #e0e2f786
 def attend(
     q, # Queries `(B, heads, Q, head_dim)`
     k, # Keys `(B, heads, L, head_dim)`
@@ -166,7 +169,7 @@ def attend(
     bias=None # Added to the scores; broadcasts to `(B, heads, Q, L)`
 ): # `(B, heads, Q, head_dim)`
     "Scaled dot-product attention with one boolean convention for padding."
-    if keep is not None and keep.dtype != torch.bool: raise TypeError(f"keep must be boolean (True: may be attended to), not {keep.dtype}")
+    _check_boolean(keep)
     (Q, d), L, mask = q.shape[-2:], k.shape[-2], None
     with torch.autocast(q.device.type, enabled=False):
         if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and q.requires_grad and L <= DIRECT_MAX:
@@ -207,7 +210,7 @@ def _inner_windows(q, k, v, w, keep, causal, bias):
         out = torch.stack([attend(*o, keep, causal, b) for *o, b in zip(q.unbind(1), k.unbind(1), v.unbind(1), tables)], 1)
     return out.flatten(2, 3)
 
-# %% ../nbs/23_attention.ipynb #b4620cab
+# %% ../nbs/23_attention.ipynb #527c1de8
 def local_attend(
     q, # Queries `(B, heads, L, head_dim)`
     k, # Keys, the same shape
@@ -218,6 +221,7 @@ def local_attend(
     bias=None # Function `(i, j) -> (heads, Q, K)` of positions that depends on their distance, such as `AlibiPos.bias`
 ): # `(B, heads, L, head_dim)`
     "Attention within windows and their neighbours in memory linear in `L`, any `L`."
+    _check_boolean(keep)
     L, w = q.shape[2], window
     q, k, v = (o.contiguous() for o in (q, k, v))
     def piece(a, b, lo, hi):

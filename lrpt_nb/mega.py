@@ -174,7 +174,7 @@ class Mega(nn.Module):
         self.bias = nn.Parameter(torch.randn(max_dist if causal else 2*max_dist-1)*0.02)
         for m in (self.mix, self.value, self.out): nn.init.normal_(m.weight, std=0.02); nn.init.zeros_(m.bias)
 
-# %% ../nbs/24_mega.ipynb #5625d05d
+# %% ../nbs/24_mega.ipynb #6e569538
 @patch
 def gather(self:Mega, q, k, v, real):
     "Attend, chunk by chunk: `q, k (B, L, z)`, `v (B, L, v)`, `real (B, L)` or None."
@@ -189,7 +189,6 @@ def gather(self:Mega, q, k, v, real):
     weight = mega_attns[self.attn](q @ k.transpose(-1, -2), distance_bias(self.bias, c, self.causal), seen, self.z_dim)
     return (weight.to(v.dtype) @ v).flatten(1, 2)[:, :L]
 
-# %% ../nbs/24_mega.ipynb #f7186813
 @patch
 def forward(self:Mega,
     x, # `(B, L, D)`
