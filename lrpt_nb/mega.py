@@ -147,9 +147,10 @@ def mega_direct(
         out.append(g[i].sigmoid()*(silu(h[i] + layer.out(silu(r[i])*o)) - x[i]))
     return torch.stack(out)
 
-# %% ../nbs/24_mega.ipynb #b3a03331
+# %% ../nbs/24_mega.ipynb #7008dd97
 class Mega(nn.Module):
     "Moving-average equipped gated attention over `(B, L, D)`, whole or in chunks; returns the update of the stream (Ma et al. 2023)."
+    takes_stream = True
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past
