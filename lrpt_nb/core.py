@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['set_seed', 'seed_scope', 'limit_threads', 'thread_policy', 'check_threads', 'default_device', 'rel_err',
-           'check_choice', 'Registry', 'machine_info', 'versions', 'atomic_write']
+           'check_choice', 'Registry', 'no_compile', 'machine_info', 'versions', 'atomic_write']
 
-# %% ../nbs/00_core.ipynb #cac3b60d
-import os, platform, random, sys, tempfile, warnings
+# %% ../nbs/00_core.ipynb #168ff05d
+import functools, os, platform, random, sys, tempfile, warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -121,6 +121,19 @@ class Registry:
     def __contains__(self, name): return name in self.items
     def __iter__(self): return iter(self.names())
     def __repr__(self): return f"Registry({self.kind}: {', '.join(self.names())})"
+
+# %% ../nbs/00_core.ipynb #0471ca6b
+def no_compile(
+    f # Function that `torch.compile` must run as it is
+):
+    "Decorator: keep `torch.compile` out of `f`, at no cost until something is compiled."
+    kept = []
+    @functools.wraps(f)
+    def inner(*args, **kwargs):
+        if not torch.compiler.is_compiling(): return f(*args, **kwargs)
+        if not kept: kept.append(torch.compiler.disable(f))
+        return kept[0](*args, **kwargs)
+    return inner
 
 # %% ../nbs/00_core.ipynb #ec8f27c6
 def machine_info() -> dict: # `cpu`, `cores`, `memory_gib`, `platform`, `accelerator`
