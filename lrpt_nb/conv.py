@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['BLOCK', 'SHORT', 'conv_backends', 'long_conv_direct', 'fft_length', 'long_conv_fft', 'long_conv_short', 'long_conv']
 
-# %% ../nbs/12_conv.ipynb #d4f33003
+# %% ../nbs/12_conv.ipynb #a3b8503d
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from .core import Registry, check_choice, no_compile
+from .core import Registry, check_choice, no_autocast, no_compile
 
 # %% ../nbs/12_conv.ipynb #c0c6efd8
 def long_conv_direct(
@@ -91,7 +91,7 @@ def long_conv_short(
     if after: window = torch.cat([window, k_rev], -1)
     return F.conv1d(F.pad(u, (k.shape[1]-1, after)), window[:, None], groups=u.shape[1])
 
-# %% ../nbs/12_conv.ipynb #2064ceec
+# %% ../nbs/12_conv.ipynb #1bb592c5
 SHORT = 32 # taps up to which the direct sum is cheaper: chosen by measurement
 conv_backends = Registry('backend')
 for _conv in long_conv_fft, long_conv_short, long_conv_direct: conv_backends.register(_conv.__name__.removeprefix('long_conv_'), _conv)
@@ -110,6 +110,6 @@ def long_conv(
             raise ValueError(f"u must be (B, D, L) and {name} (D, K), K from 1 to L; got u {tuple(u.shape)} and {name} {tuple(o.shape)}")
     check_choice('backend', backend, ['auto', *conv_backends])
     if backend == 'auto': backend = 'short' if k.shape[1] + (0 if k_rev is None else k_rev.shape[1]) <= SHORT else 'fft'
-    with torch.autocast(u.device.type, enabled=False):
+    with no_autocast(u):
         wide = torch.promote_types(torch.promote_types(u.dtype, k.dtype), torch.float32)
         return conv_backends[backend](u.to(wide), k.to(wide), None if k_rev is None else k_rev.to(wide))

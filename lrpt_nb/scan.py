@@ -6,13 +6,13 @@
 __all__ = ['BLOCK', 'CHUNK', 'scan_backends', 'plugins', 'scan_loop', 'scan_tree', 'scan_chunk', 'scan_adjoint', 'differentiable',
            'backend_names', 'fall_back', 'choose_backend', 'linear_scan', 'linear_scan_pair']
 
-# %% ../nbs/10_scan.ipynb #20b86fda
+# %% ../nbs/10_scan.ipynb #0c5e48c7
 import importlib, importlib.util, warnings
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from .core import Registry, check_choice, no_compile
+from .core import Registry, check_choice, no_autocast, no_compile
 
 # %% ../nbs/10_scan.ipynb #26cacd80
 def scan_loop(
@@ -136,7 +136,7 @@ def scan_chunk(
     _in_blocks(_chunks, a, b, h0, reverse, out)
     return out
 
-# %% ../nbs/10_scan.ipynb #3cb6b450
+# %% ../nbs/10_scan.ipynb #ec0cc58c
 def scan_adjoint(
     scan, # `(a, b, h0, reverse, out) -> h`, any backend
     a, # Decay, as given to the scan
@@ -164,7 +164,7 @@ class _Scan(torch.autograd.Function):
     "A backend with the adjoint above; keeps `a` and `h` for the backward pass."
     @staticmethod
     def forward(ctx, a, b, h0, reverse, scan, adjoint):
-        with torch.autocast(b.device.type, enabled=False): h = scan(a, b, h0, reverse)
+        with no_autocast(b): h = scan(a, b, h0, reverse)
         ctx.save_for_backward(a, h, h0)
         ctx.reverse,ctx.scan,ctx.adjoint = reverse,scan,adjoint
         return h
@@ -172,7 +172,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, g):
-        with torch.autocast(g.device.type, enabled=False):
+        with no_autocast(g):
             return *ctx.adjoint(ctx.scan, *ctx.saved_tensors, g, ctx.reverse), None, None, None
 
 def differentiable(
