@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['set_seed', 'seed_scope', 'limit_threads', 'thread_policy', 'check_threads', 'default_device', 'rel_err',
-           'check_choice', 'Registry', 'machine_info', 'versions', 'atomic_write']
+           'check_choice', 'Registry', 'no_compile', 'no_autocast', 'machine_info', 'versions', 'atomic_write']
 
-# %% ../nbs/00_core.ipynb #cac3b60d
-import os, platform, random, sys, tempfile, warnings
-from contextlib import contextmanager
+# %% ../nbs/00_core.ipynb #e0effe8a
+import functools, os, platform, random, sys, tempfile, warnings
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +121,27 @@ class Registry:
     def __contains__(self, name): return name in self.items
     def __iter__(self): return iter(self.names())
     def __repr__(self): return f"Registry({self.kind}: {', '.join(self.names())})"
+
+# %% ../nbs/00_core.ipynb #0471ca6b
+def no_compile(
+    f # Function that `torch.compile` must run as it is
+):
+    "Decorator: keep `torch.compile` out of `f`, at no cost until something is compiled."
+    kept = []
+    @functools.wraps(f)
+    def inner(*args, **kwargs):
+        if not torch.compiler.is_compiling(): return f(*args, **kwargs)
+        if not kept: kept.append(torch.compiler.disable(f))
+        return kept[0](*args, **kwargs)
+    return inner
+
+# %% ../nbs/00_core.ipynb #5fce6709
+def no_autocast(
+    device # Device, its type, or a tensor on it
+): # Context manager
+    "No automatic mixed precision inside the block."
+    kind = getattr(device, 'device', torch.device(device) if isinstance(device, str) else device).type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
 
 # %% ../nbs/00_core.ipynb #ec8f27c6
 def machine_info() -> dict: # `cpu`, `cores`, `memory_gib`, `platform`, `accelerator`

@@ -7,7 +7,7 @@ __all__ = ['pools', 'archs', 'sizes', 'ValueEmbedding', 'TokenEmbedding', 'pool_
            'DenoiseHead', 'PoolHead', 'Block', 'Arch', 'register_arch', 'list_archs', 'arch_info', 'SeqBody',
            'create_body', 'SeqModel', 'body_head_split', 'n_params']
 
-# %% ../nbs/30_models.ipynb #f32b321b
+# %% ../nbs/30_models.ipynb #0a1ec79f
 import inspect
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from torch import nn
 
 from .core import Registry, check_choice
 from .attention import Attention, positions
-from .s4 import S4D
+from .s4 import S4, S4D
 
 # %% ../nbs/30_models.ipynb #0a0fe72e
 def _show_mask(emb, mask, vector):
@@ -156,7 +156,7 @@ class Block(nn.Module):
         x = x + self.drop(self.mixer(self.norm(x), lengths))
         return x if self.ff is None else x + self.drop(self.ff(x))
 
-# %% ../nbs/30_models.ipynb #c090ad89
+# %% ../nbs/30_models.ipynb #536f32c2
 @dataclass
 class Arch:
     "A registered architecture."
@@ -200,7 +200,8 @@ def arch_info(
     return archs[name]
 
 register_arch('transformer', Attention, family='attention', pos='sinusoidal', ff_mult=2)
-register_arch('s4d', S4D, family='ssm');
+register_arch('s4d', S4D, family='ssm')
+register_arch('s4', S4, family='ssm');
 
 # %% ../nbs/30_models.ipynb #28c8757e
 class SeqBody(nn.Module):
