@@ -39,7 +39,7 @@ def dlr_kernel_loop(
         x = a*x
     return torch.stack(out, -1)
 
-# %% ../nbs/22_lrnn.ipynb #1655aec4
+# %% ../nbs/22_lrnn.ipynb #833e7f8e
 BLOCK = 256 # steps whose powers are held at a time: chosen by measurement
 
 def _turns(re, im, steps):
@@ -72,14 +72,14 @@ class _Shared(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, g):
         *tables, w = ctx.saved_tensors
-        N, dw, dr, di = w.shape[1]//2, torch.zeros_like(w), 0, 0
+        N, dw, (dr, di) = w.shape[1]//2, torch.zeros_like(w), w.new_zeros(2, w.shape[1]//2)
         with no_autocast(g):
             for at, p in _Shared.tables(tables[:2], tables[2:], g.shape[1]):
                 if ctx.needs_input_grad[2]: dw.addmm_(g[:, at], p.mT)
                 if not any(ctx.needs_input_grad[:2]): continue
                 m, steps = w.mT@g[:, at], torch.arange(at.start, at.stop, device=g.device, dtype=g.dtype)
-                dr = dr + (m*p).view(2, N, -1).sum(0)@steps
-                di = di + (m[N:]*p[:N] - m[:N]*p[N:])@steps
+                dr += (m*p).view(2, N, -1).sum(0)@steps
+                di += (m[N:]*p[:N] - m[:N]*p[N:])@steps
         return dr, di, dw, None
 
 # %% ../nbs/22_lrnn.ipynb #ea1e708a
@@ -259,14 +259,15 @@ def mimo_scan_loop(
         h = a*h + drive[..., t]
     return torch.stack(out, -1)
 
-# %% ../nbs/22_lrnn.ipynb #b0159b82
+# %% ../nbs/22_lrnn.ipynb #b8e35df4
 def _states(a, drive, h0, reverse, pair):
     "All states, real and imaginary parts `(B, N, L)`, and the last `(B, N, 2)`."
     if pair:
         h, end = linear_scan_pair(a.T[..., None], torch.stack(drive), None if h0 is None else h0.movedim(-1, 0), reverse, return_state=True)
         return h.unbind(0), end.movedim(0, -1).contiguous()
     h0 = None if h0 is None else torch.view_as_complex(h0.contiguous())
-    h, end = linear_scan(torch.view_as_complex(a.contiguous())[:, None], torch.complex(*drive), h0, reverse, return_state=True)
+    # `torch.complex` would keep its arguments
+    h, end = linear_scan(torch.view_as_complex(a.contiguous())[:, None], torch.view_as_complex(torch.stack(drive, -1)), h0, reverse, return_state=True)
     return (h.real, h.imag), torch.view_as_real(end)
 
 @_plain
@@ -280,12 +281,13 @@ def mimo_scan(
 ): # Output `(B, D, L)`; state after the last step `(B, N, 2)`
     "`h_t = a*h_{t-1} + B u_t`, `y_t = Re(C h_t)`: a linear RNN whose channels share one diagonal state (S5 paper, section 3)."
     u = u.to(torch.promote_types(u.dtype, a.dtype))
-    drive = [o@u for o in B.unbind(-1)]
-    (re, im), end = _states(a, drive, h0, False, pair)
-    y = C[0, ..., 0]@re - C[0, ..., 1]@im
-    if len(C) > 1:
-        re, im = (o[..., 1:] for o in _states(a, drive, None, True, pair)[0])
-        y = y + F.pad(C[1, ..., 0]@re - C[1, ..., 1]@im, (0, 1))
+    # `m@x` would fold the batch into time and keep a copy of `x` for the backward pass; a batched product keeps `x`
+    def times(m, x): return torch.bmm(m.expand(len(x), -1, -1), x)
+    def read(C, h): return times(C[..., 0], h[0]) - times(C[..., 1], h[1])
+    drive = [times(o, u) for o in B.unbind(-1)]
+    h, end = _states(a, drive, h0, False, pair)
+    y = read(C[0], h)
+    if len(C) > 1: y = y + F.pad(read(C[1], _states(a, drive, None, True, pair)[0])[..., 1:], (0, 1))
     return y, end
 
 # %% ../nbs/22_lrnn.ipynb #f24af980
@@ -330,7 +332,7 @@ class LRU(MIMO):
         size, angle, gain = torch.exp(-_wide(self.log_nu).clamp(max=30).exp()), _wide(self.log_theta).clamp(max=15).exp(), _wide(self.log_gamma).clamp(max=30).exp()
         return dict(a=torch.stack([size*angle.cos(), size*angle.sin()], -1), B=gain[:, None, None]*_wide(self.B), C=_wide(self.C))
 
-# %% ../nbs/22_lrnn.ipynb #4dcee441
+# %% ../nbs/22_lrnn.ipynb #97119ff1
 class S5(MIMO):
     "State-space layer with one diagonal state for all channels, from HiPPO-N, scanned (Smith et al. 2023)."
     no_decay = 'log_decay', 'freq', 'log_dt'
@@ -356,7 +358,8 @@ class S5(MIMO):
 
     def pairs(self) -> dict: # `a (N, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`, in float32 or wider
         "Decay, input matrix and output matrices of a step as real pairs; conjugates are in `C`."
-        A, dt = torch.stack([-_wide(self.log_decay).clamp(max=30).exp(), _wide(self.freq)], -1), _wide(self.log_dt).clamp(max=28).exp()*self.rate
+        decay, dt = (_wide(o).clamp(max=15).exp() for o in (self.log_decay, self.log_dt))   # beyond it all is forgotten at once
+        A, dt = torch.stack([-decay, _wide(self.freq)], -1), dt*self.rate
         dt, A = _pairs(dt, A=A[:, None])                                # each state is a channel of its own
         (re, im), gain = discs[self.disc](A, dt[:, None])
         size, B = torch.exp(re), torch.stack(_mul(gain, _wide(self.B).unbind(-1)), -1)
