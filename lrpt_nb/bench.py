@@ -76,7 +76,7 @@ def check_parity(
         errors[name] = max(each)
     return errors
 
-# %% ../nbs/62_bench.ipynb #27da5cca
+# %% ../nbs/62_bench.ipynb #04792247
 def interleaved(
     calls:dict, # Name to a function without arguments
     repeats:int=7, # Rounds
@@ -124,16 +124,15 @@ def time_problem(
 ) -> list: # One row a rung
     "Check parity, then time every rung beside a plain copy of the output."
     errors = check_parity(problem)
-    inputs = problem.make(problem.rows)
-    def call(f):
-        if not backward:
-            with torch.no_grad(): return f(*inputs)
-        return outcome(f, inputs)
-    y = call(problem.rungs[problem.names()[-1]])
-    y = (y[0] if backward else y).detach()
-    there = torch.empty_like(y)
+    inputs = [o.requires_grad_(backward) for o in problem.make(problem.rows)]
     rungs = {name: problem.rungs[name] for name in problem.names()} | (problem.beside or {})
-    calls = {name: lambda f=f: call(f) for name, f in rungs.items()}
+    def prepared(f):
+        "A call without arguments, with its cotangent made beforehand."
+        with torch.no_grad(): g = torch.randn_like(f(*inputs))
+        return (lambda: torch.autograd.grad(f(*inputs), inputs, g, allow_unused=True)) if backward else lambda: f(*inputs)
+    with torch.no_grad(): y = rungs[problem.names()[-1]](*inputs)
+    there = torch.empty_like(y)
+    calls = {name: prepared(f) for name, f in rungs.items()}
     seconds = interleaved(dict(copy=lambda: there.copy_(y), **calls), repeats)
     ms = {name: 1e3*median(s) for name, s in seconds.items()}
     moved = sum(o.numel()*o.element_size() for o in (*inputs, y))

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from .core import Registry, check_choice, no_autocast, no_compile
 
-# %% ../nbs/10_scan.ipynb #26cacd80
+# %% ../nbs/10_scan.ipynb #bb7e2ce4
 def scan_loop(
     a, # Decay `(..., L)` or `(..., 1)`, as many axes as `b`
     b, # Drive `(..., L)`
@@ -23,10 +23,10 @@ def scan_loop(
 ): # States `(..., L)`
     "The recurrence step by step: the oracle of every other backend."
     L = b.shape[-1]
-    h, out = h0, [None]*L
+    h, out, drives = h0, [None]*L, b.unbind(-1)
+    decays = a.unbind(-1) if a.shape[-1] > 1 else a.unbind(-1)*L
     for t in reversed(range(L)) if reverse else range(L):
-        a_t = a[..., t if a.shape[-1] > 1 else 0]
-        h = b[..., t] if h is None else a_t*h + b[..., t]
+        h = drives[t] if h is None else decays[t]*h + drives[t]
         out[t] = h
     return torch.stack(out, -1)
 
