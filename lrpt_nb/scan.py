@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from .core import Registry, check_choice, no_autocast, no_compile
 
-# %% ../nbs/10_scan.ipynb #26cacd80
+# %% ../nbs/10_scan.ipynb #bb7e2ce4
 def scan_loop(
     a, # Decay `(..., L)` or `(..., 1)`, as many axes as `b`
     b, # Drive `(..., L)`
@@ -23,10 +23,10 @@ def scan_loop(
 ): # States `(..., L)`
     "The recurrence step by step: the oracle of every other backend."
     L = b.shape[-1]
-    h, out = h0, [None]*L
+    h, out, drives = h0, [None]*L, b.unbind(-1)
+    decays = a.unbind(-1) if a.shape[-1] > 1 else a.unbind(-1)*L
     for t in reversed(range(L)) if reverse else range(L):
-        a_t = a[..., t if a.shape[-1] > 1 else 0]
-        h = b[..., t] if h is None else a_t*h + b[..., t]
+        h = drives[t] if h is None else decays[t]*h + drives[t]
         out[t] = h
     return torch.stack(out, -1)
 
@@ -234,7 +234,7 @@ def choose_backend(
         return 'tree'
     return wanted
 
-# %% ../nbs/10_scan.ipynb #00a43e64
+# %% ../nbs/10_scan.ipynb #a800ef15
 def _aligned(a, b, h0):
     "Shapes `linear_scan` accepts: `b` and `h0` in full, `a` with as many axes; errors name the argument."
     for name, o in dict(a=a, b=b, h0=h0).items():
@@ -269,14 +269,15 @@ def linear_scan(
     narrow = torch.promote_types(a.dtype, b.dtype)
     if h0 is not None and h0.dtype.is_complex and not narrow.is_complex: raise TypeError(f"h0 is complex ({h0.dtype}), a and b are not ({narrow})")
     wide = torch.promote_types(narrow, torch.float32)
-    a, b, h0 = a.to(wide), b.to(wide), None if h0 is None else h0.to(wide)
     name = choose_backend(b.device) if backend == 'auto' else backend
     try: run = _find(name)
     except ImportError as e:
         fall_back(name, e)
         run = scan_backends['tree']
-    h, hT = run(a, b, h0, reverse)
-    h = h.to(narrow)
+    # a backend that widens in registers reads and writes half as much
+    kept = narrow if getattr(run, 'takes_half', False) else wide
+    h, hT = run(a.to(kept), b.to(kept), None if h0 is None else h0.to(wide), reverse)
+    h, hT = h.to(narrow), hT.to(wide)
     return (h, hT) if return_state else h
 
 # %% ../nbs/10_scan.ipynb #b2fc1251

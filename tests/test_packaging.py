@@ -48,7 +48,7 @@ def test_imports_are_declared():
 @pytest.mark.parametrize('module', ['learner', 'compare'])
 def test_import_loads_no_triton_no_datasets(module):
     if module not in modules: pytest.fail(f'there is no {lib}.{module}')
-    code = f"import sys, {lib}.{module}; print([o for o in ('triton', 'datasets', 'transformers', 'ray') if o in sys.modules])"
+    code = f"import sys, {lib}.{module}; print([o for o in ('triton', 'numba', 'datasets', 'transformers', 'ray') if o in sys.modules])"
     res = subprocess.run([sys.executable, '-W', 'ignore', '-c', code], capture_output=True, text=True)
     assert res.returncode == 0, res.stderr
     assert res.stdout.strip() == '[]'
