@@ -150,7 +150,7 @@ class DSS(S4D):
         self.register_buffer('B', ones, persistent=False)
         nn.init.normal_(self.C, std=.5)                 # `W = 2C` is standard normal
 
-# %% ../nbs/22_lrnn.ipynb #d6312e23
+# %% ../nbs/22_lrnn.ipynb #ec48b07f
 def _wide(p): return p.to(torch.promote_types(p.dtype, torch.float32))
 
 def _log_uniform(n, dt_min, dt_max):
@@ -181,7 +181,7 @@ class LinearRNN(StateSpace):
         "Go on with a piece of any length."
         self.only_causal()
         y, state = self.run(x.transpose(1, 2), state)
-        return self.mix(y.transpose(1, 2), x), state
+        return self.mix(y.transpose(1, 2).contiguous(), x), state
 
     def step(self,
         x, # One position `(B, D)`

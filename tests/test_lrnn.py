@@ -308,6 +308,8 @@ def test_beginnings():
     assert 1e-4*(1-1e-5) <= decay.min() < 1.2e-4 and .08 < decay.max() <= .1*(1+1e-5)
     size = cplx(LRU(4, d_state=1000).pairs()['a']).abs()
     assert .9-1e-6 <= size.min() < .905 and .998 < size.max() <= .999+1e-6
+    for weights, std in ((2*DSS(100).C, 1), (1024*DLR(20).W, 1), (LRU(100).B, .005**.5), (LRU(100).C, (1/64)**.5), (S5(100).B, .005**.5), (S5(100).C, (1/64)**.5)):
+        assert .97*std < weights.std() < 1.03*std
     assert len(S5(4, d_state=64).freq.unique()) == 32 and len(S5(4, d_state=64, blocks=4).freq.unique()) == 8
 
 # memory (TRAP 24)
