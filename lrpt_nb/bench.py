@@ -8,7 +8,7 @@ __all__ = ['suites', 'ATTENTION_MAX', 'BASELINE_MAX', 'baselines', 'default_leng
            'plain_conv', 'conv_problems', 'textbook_dplr_kernel', 'PlainSSM', 'BareAttention', 'KernelOnly',
            'build_block', 'block_problems', 'run_bench', 'load_bench', 'bench_table', 'plot_bench', 'lrpt_bench']
 
-# %% ../nbs/62_bench.ipynb #a5e1e7fe
+# %% ../nbs/62_bench.ipynb #7210d841
 import json, math, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,8 @@ from torch.func import functional_call
 
 from .conv import long_conv
 from .core import Registry, atomic_write, keep_memory, limit_threads, machine_info, rel_err, set_seed, versions
-from .models import arch_info, Block, list_archs
+from .models import arch_info, list_archs
+from .parts import Block
 from .scan import backend_names, choose_backend, linear_scan
 from .ssm import diag_init, diag_kernel, diag_kernel_vandermonde, dplr_kernel, dplr_kernel_cauchy, dplr_step, nplr_legs
 
@@ -233,7 +234,7 @@ def textbook_dplr_kernel(
     hat = sums[:-1, 0] - w/(1 + w*sums[-1, 1])*sums[:-1, 1]*sums[-1, 0]
     return torch.fft.irfft(2*h*hat, L)
 
-# %% ../nbs/62_bench.ipynb #30634218
+# %% ../nbs/62_bench.ipynb #4d1157fa
 class PlainSSM(nn.Module):
     "A state-space block computed the way the public torch fallbacks do it: full kernel, textbook convolution."
     def __init__(self,
@@ -263,7 +264,7 @@ class BareAttention(nn.Module):
         (B, L, D), m = x.shape, self.block.mixer
         q, k, v = m.qkv(self.block.norm(x)).view(B, L, 3, m.n_heads, -1).permute(2, 0, 3, 1, 4)
         x = x + m.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(B, L, D))
-        return x + self.block.ff(x)
+        return x + self.block.ff(self.block.ff_norm(x))
 
 class KernelOnly(nn.Module):
     "The convolution kernels of a state-space block and nothing else."

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['scratch_epochs', 'plan_runs', 'check_runs']
 
-# %% ../nbs/56_plan.ipynb #dd82d907
+# %% ../nbs/56_plan.ipynb #43175a60
 import math
 
 import numpy as np
 
 from .core import check_choice, limit_threads, seed_scope
-from .models import list_archs, pools, sizes
+from .models import arch_info, list_archs, pools, sizes
+from .presets import size_settings
 from .data import SeqDataLoaders
 from .objectives import get_objective, objectives
 from .runs import fingerprint, make_learner, plain, scratch_inits, set_apart, settings_key
@@ -67,7 +68,7 @@ def scratch_epochs(
     supervised, pretrain = math.ceil(n_supervised/bs), math.ceil(n_pretrain/bs)
     return epochs + math.ceil(pretrain_epochs*pretrain/supervised)
 
-# %% ../nbs/56_plan.ipynb #cffebd87
+# %% ../nbs/56_plan.ipynb #93a33001
 _recipe_keys = 'epochs pretrain_epochs bs size d_model n_layers lr pretrain_lr precision wd pool arch_kwargs task_settings tried'.split()
 def _recipe(dls):
     "The recipe of a task; a key that nothing reads is a mistake."
@@ -77,8 +78,9 @@ def _recipe(dls):
 
 def _model_settings(recipe, size, arch_kwargs, arch, common):
     "Settings of an arch's body: recipe, then size, then what was given for all, then for this arch."
-    given = {k: v for k, v in recipe.items() if k in ('d_model', 'n_layers')} if size is None else sizes[size]
-    base = given or sizes[recipe.get('size') or 'small']
+    given = {k: v for k, v in recipe.items() if k in ('d_model', 'n_layers')} if size is None else size_settings(size, arch)[0]
+    base = given or size_settings(recipe.get('size') or 'small', arch)[0]
+    if '+' in arch: base = {k: v for k, v in base.items() if k != 'n_layers' or v >= len(arch.split('+'))}
     return base | recipe.get('arch_kwargs', {}).get(arch, {}) | common | (arch_kwargs or {}).get(arch, {})
 
 def _objective(init, given, dls):
@@ -92,7 +94,7 @@ def _arms(inits, budget, epochs, pretrain_epochs, tied):
     scratch = [('scratch', epochs if budget == 'epochs' else tied, 0)] + ([('scratch_epochs', epochs, 0)] if budget == 'both' else [])
     return (scratch if 'scratch' in inits else []) + [(init, epochs, pretrain_epochs) for init in inits if init != 'scratch']
 
-# %% ../nbs/56_plan.ipynb #12ee0f4e
+# %% ../nbs/56_plan.ipynb #de3753b3
 def plan_runs(
     dls:SeqDataLoaders, # All rows
     archs=('transformer', 's4d'), # Names of `list_archs()`
@@ -117,11 +119,11 @@ def plan_runs(
     "The runs of a fair comparison; what is left out comes from the task's recipe."
     recipe = _recipe(dls)
     def pick(value, name, default): return recipe.get(name, default) if value is None else value
-    archs, inits, seeds = [check_choice('arch', o, list_archs()) for o in _listed('archs', archs)], _listed('inits', inits), _seeds(seeds)
+    archs, inits, seeds = [arch_info(o).name for o in _listed('archs', archs)], _listed('inits', inits), _seeds(seeds)
     for init in inits: check_choice('init', init, ['scratch', *objectives.names()])
     check_choice('budget', budget, ('compute', 'epochs', 'both'))
     if size is not None: check_choice('size', size, sizes.names())
-    for k in arch_kwargs or {}: check_choice('key of arch_kwargs', k, list_archs())
+    for k in arch_kwargs or {}: check_choice('key of arch_kwargs', k, sorted({*list_archs(), *archs}))
     for k in objective_kwargs or {}: check_choice('key of objective_kwargs', k, objectives.names())
     precision = check_choice('precision', pick(precision, 'precision', 'fp32'), ('fp32', 'bf16'))
     epochs = _whole('epochs', pick(epochs, 'epochs', 20))
@@ -130,7 +132,7 @@ def plan_runs(
     work, _ = set_apart(dls, bs, labels=labels)
     tied = scratch_epochs(epochs, pretrain_epochs, len(work.train_ds), len(work.pretrain_dls().train_ds), bs)
     arms = _arms(inits, budget, epochs, pretrain_epochs, tied)
-    known = [k for a in list_archs() for k in (a, *(f'{a}/{i}' for i in ('scratch', 'scratch_epochs', *objectives.names())))]
+    known = [k for a in sorted({*list_archs(), *archs}) for k in (a, *(f'{a}/{i}' for i in ('scratch', 'scratch_epochs', *objectives.names())))]
     common = dict(task=dls.task.name if dls.task else 'data', fingerprint=fingerprint(dls), frac=dls.settings.get('frac', 1.0), labels=labels, bs=bs, precision=precision,
                   wd=float(pick(wd, 'wd', .01)))
     def one(seed, arch, init, n, n_pre):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RunLog', 'FolderBusy', 'lock_folder', 'pack', 'needs_this_process', 'Failure', 'run_name', 'Watch', 'run_all']
 
-# %% ../nbs/55_workers.ipynb #a65223be
+# %% ../nbs/55_workers.ipynb #108df2d2
 import dataclasses, importlib, json, os, pickle, signal, subprocess, sys, tempfile, threading, traceback, warnings
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from .core import atomic_write
-from .models import archs
+from .models import arch_pattern, archs
 from .data import SeqDataLoaders
 from .objectives import objectives
 from .runs import plain, run_one, scratch_inits, settings_key
@@ -73,7 +73,7 @@ def lock_folder(
         try: yield folder
         finally: f.truncate(0)
 
-# %% ../nbs/55_workers.ipynb #284a8c91
+# %% ../nbs/55_workers.ipynb #f441a77d
 def _worker():
     "Entry point of a run's own process; the only argument is the job file."
     job = json.loads(Path(sys.argv[1]).read_text())
@@ -83,7 +83,7 @@ def _worker():
     threading.Thread(target=end_with_parent, daemon=True).start()
     for name in job['imports']: importlib.import_module(name)
     s = job['settings']
-    for what, registry, name in (('arch', archs, s['arch']), ('objective', objectives, s['init'])):
+    for what, registry, name in (*(('arch', archs, o) for o in s['arch'].split('+')), ('objective', objectives, s['init'])):
         if name not in scratch_inits and name not in registry:
             raise ValueError(f"{what} {name!r} is not registered when {', '.join(job['imports'])} is imported; register it there at module level, or use n_workers=0")
     with open(job['data'], 'rb') as f: dls = pickle.load(f)
@@ -97,10 +97,10 @@ def _environment():
     keep = dict(MALLOC_MMAP_THRESHOLD_='1073741824', MALLOC_TRIM_THRESHOLD_='4294967296', MALLOC_TOP_PAD_='268435456')
     return keep | os.environ | one | dict(OMP_WAIT_POLICY='PASSIVE', MPLBACKEND='Agg', PYTHONPATH=os.pathsep.join(paths), PYTHONWARNINGS='ignore::FutureWarning')
 
-# %% ../nbs/55_workers.ipynb #0584f5d9
+# %% ../nbs/55_workers.ipynb #5f28544b
 def _made_in(settings):
     "Modules whose code a run needs."
-    parts = [archs[settings['arch']].layer_fn] + ([] if settings['init'] in scratch_inits else [objectives[settings['init']]])
+    parts = [o.layer_fn for o in arch_pattern(settings['arch'])] + ([] if settings['init'] in scratch_inits else [objectives[settings['init']]])
     return [getattr(o, '__module__', None) for o in parts]
 
 def pack(
