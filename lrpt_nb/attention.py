@@ -273,7 +273,7 @@ def init_mimetic(layer):
     V, O = _factors(D, 0.4, -0.4, D)
     wv.copy_(V.T); layer.out.weight.copy_(O.T)
 
-# %% ../nbs/23_attention.ipynb #f1f24bff
+# %% ../nbs/23_attention.ipynb #263570e5
 class Attention(nn.Module):
     "Multi-head self-attention over `(B, L, D)`; padding is never attended to."
     def __init__(self,
@@ -293,6 +293,10 @@ class Attention(nn.Module):
         self.qkv,self.out,self.drop = nn.Linear(d_model, 3*d_model),nn.Linear(d_model, d_model),nn.Dropout(dropout)
         attn_inits[init](self)
 
+    def backend(self, device) -> str:
+        "What the layer computes with."
+        return 'fused attention'
+
     def gather(self, q, k, v, keep):
         "What each query gathers, all `(B, heads, L, head_dim)`; `keep (B, L)` or None."
         bias, at = getattr(self.pos, 'bias', None), torch.arange(q.shape[2], device=q.device)
@@ -309,7 +313,7 @@ class Attention(nn.Module):
         keep = None if lengths is None or self.causal else torch.arange(L, device=x.device) < lengths[:, None]
         return self.drop(self.out(self.gather(q, k, v, keep).transpose(1, 2).reshape(B, L, D)))
 
-# %% ../nbs/23_attention.ipynb #dbbb142f
+# %% ../nbs/23_attention.ipynb #d5416cf1
 class LocalAttention(Attention):
     "Multi-head self-attention within windows and their neighbours; memory linear in `L`."
     def __init__(self,
@@ -324,6 +328,10 @@ class LocalAttention(Attention):
         super().__init__(d_model, causal, n_heads, pos, dropout, init)
         if window != int(window) or window < 1: raise ValueError(f"window must be a whole number of at least 1, not {window}")
         self.window = int(window)
+
+    def backend(self, device) -> str:
+        "What the layer computes with."
+        return f'local attention, windows of {self.window}'
 
     def gather(self, q, k, v, keep):
         "What each query gathers from its own and the neighbouring windows."

@@ -6,7 +6,7 @@
 __all__ = ['RegressionLoss', 'supervised_loss', 'supervised_head', 'DenoiseLearner', 'denoise_learner', 'fill_in',
            'show_denoised', 'SPLearner', 'sp_learner', 'load_learner']
 
-# %% ../nbs/52_learner.ipynb #693d1a33
+# %% ../nbs/52_learner.ipynb #14f12a8b
 import pickle, random, warnings
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from fastcore.foundation import L
 
 import lrpt_nb
 from .core import check_choice, check_threads, seed_scope, set_seed
-from .models import DenoiseHead, PoolHead, SeqBody, SeqModel, arch_info, body_head_split, create_body, n_params, sizes
+from .models import DenoiseHead, PoolHead, SeqBody, SeqModel, arch_info, backend_of, body_head_split, create_body, n_params, sizes
 from .optim import adamw, mark_time_parameters
 from .presets import size_settings
 from .data import SeqDataLoaders, show_sequences
@@ -165,7 +165,7 @@ def show_denoised(
             ax.margins(x=0)
     if not prep.is_tokens: axes[0, 0].legend(fontsize=8, ncols=2); fig.supxlabel('step', fontsize=9)
 
-# %% ../nbs/52_learner.ipynb #92d05e8f
+# %% ../nbs/52_learner.ipynb #2c0c8595
 class SPLearner(Learner):
     "A fastai `Learner` whose body can be pretrained on its own data; made by `sp_learner`."
     pretrain_recorder,denoise_head,denoise_spec,pretrain_history,record,fine_tuned,ssm_lr = None,None,None,(),(),0,1e-3
@@ -176,6 +176,11 @@ class SPLearner(Learner):
         "fastai's optimiser, without weight decay where a layer says so."
         super().create_opt()
         mark_time_parameters(self.opt, self.model, self.ssm_lr)
+
+    @property
+    def backend(self) -> str:
+        "What the body computes with where it is now."
+        return backend_of(self.model.body)
 
     def _split(self, b):
         i = getattr(self.dl, 'dataset', self.dls.train.dataset).n_inp if self.dl is not None else self.dls.n_inp

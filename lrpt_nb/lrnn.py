@@ -6,7 +6,7 @@
 __all__ = ['BLOCK', 'PIECE', 'dlr_inits', 'dlr_kernel_loop', 'dlr_kernel', 'dlr_scan', 'DSS', 'LinearRNN', 'DLR',
            'mimo_scan_loop', 'mimo_scan', 'MIMO', 'LRU', 'S5']
 
-# %% ../nbs/22_lrnn.ipynb #28017ebd
+# %% ../nbs/22_lrnn.ipynb #b78e3f9c
 import math
 
 import torch
@@ -18,7 +18,7 @@ from .conv import long_conv
 from .core import Registry, check_choice, no_autocast
 from .discretisation import _length, _mul, _pairs, _plain
 from .s4 import S4D, StateSpace
-from .scan import linear_scan, linear_scan_pair
+from .scan import choose_backend, linear_scan, linear_scan_pair
 from .ssm import diag_init, discs, nplr_legs
 
 # %% ../nbs/22_lrnn.ipynb #f1834128
@@ -290,7 +290,7 @@ def mimo_scan(
     if len(C) > 1: y = y + F.pad(read(C[1], _states(a, drive, None, True, pair)[0])[..., 1:], (0, 1))
     return y, end
 
-# %% ../nbs/22_lrnn.ipynb #f24af980
+# %% ../nbs/22_lrnn.ipynb #09a0f1b9
 class MIMO(LinearRNN):
     "What `LRU` and `S5` share: the scan. A subclass has `pairs()` with `a (N, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`."
     @_plain
@@ -302,6 +302,10 @@ class MIMO(LinearRNN):
     def filter(self, u):
         "The recurrences alone, `(B, D, L)`; both directions."
         return self.run(u)[0]
+
+    def backend(self, device) -> str:
+        "What the layer computes with on `device`."
+        return 'scan of real pairs' if self.mode == 'pair' or self.mode == 'auto' and torch.device(device).type == 'mps' else f'scan ({choose_backend(device)})'
 
 class LRU(MIMO):
     "Linear recurrent unit: a complex diagonal state on a ring, scanned (Orvieto et al. 2023)."

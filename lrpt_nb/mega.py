@@ -147,7 +147,7 @@ def mega_direct(
         out.append(g[i].sigmoid()*(silu(h[i] + layer.out(silu(r[i])*o)) - x[i]))
     return torch.stack(out)
 
-# %% ../nbs/24_mega.ipynb #7008dd97
+# %% ../nbs/24_mega.ipynb #b10bf30f
 class Mega(nn.Module):
     "Moving-average equipped gated attention over `(B, L, D)`, whole or in chunks; returns the update of the stream (Ma et al. 2023)."
     takes_stream = True
@@ -174,6 +174,10 @@ class Mega(nn.Module):
         self.qk_scale,self.qk_shift = nn.Parameter(torch.randn(2, z_dim)*0.02),nn.Parameter(torch.zeros(2, z_dim))
         self.bias = nn.Parameter(torch.randn(max_dist if causal else 2*max_dist-1)*0.02)
         for m in (self.mix, self.value, self.out): nn.init.normal_(m.weight, std=0.02); nn.init.zeros_(m.bias)
+
+    def backend(self, device) -> str:
+        "What the layer computes with."
+        return f"moving average by Fourier transform, attention {'everywhere' if self.chunk is None else f'in chunks of {self.chunk}'}"
 
 # %% ../nbs/24_mega.ipynb #6e569538
 @patch

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['pools', 'archs', 'sizes', 'body_inits', 'pool_mean', 'pool_max', 'pool_last', 'pool_first', 'DenoiseHead', 'PoolHead',
            'Arch', 'register_arch', 'list_archs', 'arch_pattern', 'arch_info', 'SeqBody', 'checkpoint_blocks',
-           'create_body', 'SeqModel', 'body_head_split', 'n_params']
+           'backend_of', 'create_body', 'SeqModel', 'body_head_split', 'n_params']
 
 # %% ../nbs/30_models.ipynb #2c979796
 import inspect
@@ -176,7 +176,7 @@ def _mimetic(mixers):
     if not found: raise ValueError("weights='mimetic' is for attention, and this body has none")
     for o in found: attn_inits['mimetic'](o)
 
-# %% ../nbs/30_models.ipynb #940d258f
+# %% ../nbs/30_models.ipynb #c722913e
 class SeqBody(nn.Module):
     "Embedding, positions, blocks, norm: `(x, lengths) -> (B, L, D)`; made by `create_body`."
     def __init__(self, embed, pos, blocks, norm, config):
@@ -228,6 +228,16 @@ def checkpoint_blocks(
     "Trade time for memory: keep only the input of each block for the backward pass."
     body.checkpointing = on
     return body
+
+def backend_of(
+    body:SeqBody # Body to describe
+) -> str: # Such as 'convolution by Fourier transform'
+    "What the mixers of `body` compute with, on the device where it is."
+    device = next(body.parameters()).device
+    def one(mixer):
+        if hasattr(mixer, 'backend'): return mixer.backend(device)
+        return f'{type(mixer).__name__}, a layer that does not say'
+    return ' + '.join(dict.fromkeys(one(o.mixer) for o in body.blocks))
 
 def _layer_settings(found, settings, pos):
     "Which of `settings` each layer of the pattern takes; an error names one that none takes."
