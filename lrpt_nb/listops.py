@@ -72,10 +72,15 @@ def listops_depth(
     opened, closed = (ids >= 10) & (ids != _close) & real, (ids == _close) & real
     return (opened.cumsum(-1) - closed.cumsum(-1) + closed)*real
 
-# %% ../nbs/32_listops.ipynb #c1425ad5
+# %% ../nbs/32_listops.ipynb #98cce873
 def listops_loop(
     rng, # NumPy generator
-    min_len=500, max_len=2000, max_depth=10, max_args=10, ops=listops_ops, value_p=0.75
+    min_len:int=500, # A row has more tokens
+    max_len:int=2000, # And fewer
+    max_depth:int=10, # Depth at which only digits are left
+    max_args:int=10, # Most arguments of a list
+    ops=listops_ops, # Operators to draw from
+    value_p:float=0.75 # Probability of a digit
 ) -> tuple: # ids `(L,)`, label
     "One row by recursion and rejection, the oracle of `listops_rows`."
     def node(depth):
