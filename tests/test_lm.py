@@ -103,6 +103,8 @@ def test_an_incomplete_folder_says_what_it_lacks(folders, tmp_path, lacking, say
 def test_files_of_other_kinds(folders, tmp_path, family):
     "An older weights file opens; weights that are not all there do not; half precision becomes float32."
     for f in folders[family].glob('*.json'): (tmp_path/f.name).write_bytes(f.read_bytes())
+    config = json.loads((tmp_path/'config.json').read_text())
+    (tmp_path/'config.json').write_text(json.dumps(config | dict(dtype='float16')))
     tensors = load_file(folders[family]/'model.safetensors')
     torch.save({k: v.half() for k, v in tensors.items()}, tmp_path/'pytorch_model.bin')
     kw, x = dict(d_in=1, low=0, high=1), torch.rand(2, 9, 1)
