@@ -8,7 +8,7 @@ __all__ = ['suites', 'ATTENTION_MAX', 'BASELINE_MAX', 'baselines', 'default_leng
            'plain_conv', 'conv_problems', 'textbook_dplr_kernel', 'PlainSSM', 'BareAttention', 'KernelOnly',
            'build_block', 'block_problems', 'run_bench', 'load_bench', 'bench_table', 'plot_bench', 'lrpt_bench']
 
-# %% ../nbs/62_bench.ipynb #a5e1e7fe
+# %% ../nbs/62_bench.ipynb #48ca5aa4
 import json, math, time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from fastcore.script import Param, call_parse
+from fastcore.script import call_parse
 from torch import nn
 from torch.func import functional_call
 
@@ -369,14 +369,14 @@ def plot_bench(
     ax.legend(fontsize=8)
     return ax
 
-# %% ../nbs/62_bench.ipynb #20bdaed5
+# %% ../nbs/62_bench.ipynb #f5c926c4
 @call_parse
 def lrpt_bench(
-    suite:Param("'all', or one of: block, conv, kernel, scan", str)='all',
-    lengths:Param('Lengths, separated by commas', str)='256,1024,4096,16384,65536',
-    repeats:Param('Rounds of measurement; medians are reported', int)=7,
-    threads:Param('Threads torch may use', int)=1,
-    out:Param('Folder for bench-SUITE.jsonl', str)='results'
+    suite:str, # 'all', or one of: block, conv, kernel, scan
+    lengths:str='256,1024,4096,16384,65536', # Lengths, separated by commas
+    repeats:int=7, # Rounds of measurement; medians are reported
+    threads:int=1, # Threads torch may use
+    out:str='results' # Folder for bench-SUITE.jsonl
 ):
     "Measure scans, kernels, convolutions and blocks against their slow rungs and a plain copy; answers are checked before they are timed."
     limit_threads(threads)

@@ -16,10 +16,10 @@ from .conv import long_conv
 from .core import no_autocast
 from .ssm import diag_init, diag_kernel, diag_scan, diag_step, dplr_kernel, dplr_step, nplr_legs
 
-# %% ../nbs/21_s4.ipynb #6f393d5a
+# %% ../nbs/21_s4.ipynb #1e12695e
 class StateSpace(nn.Module):
     "What `S4D` and `S4` share: parameters, convolution, GELU, gated linear unit."
-    no_decay = 'log_decay', 'freq', 'log_dt'
+    no_decay = 'log_decay', 'freq', 'log_dt', 'B'
     def __init__(self, d_model, causal, d_state, n_ssm, dt_min, dt_max, A, B, dropout):
         super().__init__()
         n_ssm = d_model if n_ssm is None else n_ssm
@@ -61,6 +61,11 @@ class StateSpace(nn.Module):
     ): # `(B, D, L)`, in float32 or wider
         "The convolutions alone."
         return long_conv(u, *self.kernel(u.shape[-1]))
+
+    def backend(self, device) -> str:
+        "What the layer computes with on `device`."
+        scans = self.mode == 'scan' or self.mode == 'auto' and torch.device(device).type == 'mps'
+        return 'scan of real pairs' if scans else 'convolution by Fourier transform'
 
     def only_causal(self):
         "Raise unless the layer sees the past alone."
@@ -137,9 +142,10 @@ class S4D(StateSpace):
         with no_autocast(x): y, state = diag_scan(x.transpose(1, 2), *self.pairs().values(), disc=self.disc, h0=state, return_state=True)
         return self.mix(y[:, 0].transpose(1, 2).contiguous(), x), state
 
-# %% ../nbs/21_s4.ipynb #a5e912cb
+# %% ../nbs/21_s4.ipynb #0ba9b3ad
 class S4(StateSpace):
     "State-space layer with a diagonal plus low-rank state matrix from HiPPO-LegS (Gu et al. 2022, S4)."
+    no_decay = *StateSpace.no_decay, 'P'
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past; otherwise a second kernel looks ahead
