@@ -5,12 +5,13 @@
 # %% auto #0
 __all__ = ['BLOCK', 'SHORT', 'conv_backends', 'long_conv_direct', 'fft_length', 'long_conv_fft', 'long_conv_short', 'long_conv']
 
-# %% ../nbs/12_conv.ipynb #a3b8503d
+# %% ../nbs/12_conv.ipynb #aeeeeda0
+from functools import reduce
+
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 
-from .core import Registry, check_choice, no_autocast, no_compile
+from .core import Registry, check_choice, first_derivative_only, no_autocast, no_compile
 
 # %% ../nbs/12_conv.ipynb #c0c6efd8
 def long_conv_direct(
@@ -35,7 +36,7 @@ def fft_length(
     step = 2**max(0, (n-1).bit_length()-4)
     return next(m*step for m in (8, 9, 10, 12, 14, 15, 16) if m*step >= n)
 
-# %% ../nbs/12_conv.ipynb #b38bceb4
+# %% ../nbs/12_conv.ipynb #67baeb39
 BLOCK = 2**19 # points a block of channels is transformed in, on a CPU: chosen by measurement
 
 class _CircularConv(torch.autograd.Function):
@@ -54,7 +55,7 @@ class _CircularConv(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, g):
         (B, D, L), n, d, saved = g.shape, ctx.n, ctx.d, ctx.saved_tensors
         need_u, need_k = ctx.needs_input_grad
@@ -72,7 +73,7 @@ def long_conv_fft(
     k_rev=None # Anti-causal kernel `(D, K)`; entry 0 is lag 1
 ): # `(B, D, L)`
     "Convolution of `u` with `k` (and `k_rev`) by Fourier transform."
-    if not u.numel(): return u.clone()
+    if not u.numel(): return u + 0*(k.sum() + (0 if k_rev is None else k_rev.sum()))
     L = u.shape[-1]
     n = fft_length(2*L-1)
     # the anti-causal entry of lag L, if there is one, has no pair of positions
@@ -91,8 +92,8 @@ def long_conv_short(
     if after: window = torch.cat([window, k_rev], -1)
     return F.conv1d(F.pad(u, (k.shape[1]-1, after)), window[:, None], groups=u.shape[1])
 
-# %% ../nbs/12_conv.ipynb #1bb592c5
-SHORT = 32 # taps up to which the direct sum is cheaper: chosen by measurement
+# %% ../nbs/12_conv.ipynb #b6b9b371
+SHORT = 16 # taps up to which the direct sum is cheaper: chosen by measurement
 conv_backends = Registry('backend')
 for _conv in long_conv_fft, long_conv_short, long_conv_direct: conv_backends.register(_conv.__name__.removeprefix('long_conv_'), _conv)
 
@@ -102,14 +103,17 @@ def long_conv(
     k, # Causal kernel `(D, K)`, K from 1 to L
     k_rev=None, # Anti-causal kernel `(D, K)`; entry 0 is lag 1
     backend:str='auto' # 'auto' or a name of `conv_backends`
-): # `(B, D, L)`, in the wider of float32 and `u`'s own precision
+): # `(B, D, L)`, in float32 or the widest precision given
     "Convolution of `u` with `k` (and `k_rev`), by Fourier transform or, for a few taps, directly; in float32 or wider."
-    for name, o in dict(k=k, k_rev=k_rev).items():
-        if o is None and name == 'k_rev': continue
-        if u.dim() != 3 or o.dim() != 2 or len(o) != u.shape[1] or not 1 <= o.shape[1] <= u.shape[2]:
+    given = {name: o for name, o in dict(u=u, k=k, k_rev=k_rev).items() if not (o is None and name == 'k_rev')}
+    for name, o in given.items():
+        if not isinstance(o, torch.Tensor): raise TypeError(f"{name} must be a tensor, not {type(o).__name__}")
+        if o.is_complex(): raise TypeError(f"{name} must be real, not {o.dtype}")
+    for name, o in given.items():
+        if name != 'u' and (u.dim() != 3 or o.dim() != 2 or len(o) != u.shape[1] or not 1 <= o.shape[1] <= u.shape[2]):
             raise ValueError(f"u must be (B, D, L) and {name} (D, K), K from 1 to L; got u {tuple(u.shape)} and {name} {tuple(o.shape)}")
     check_choice('backend', backend, ['auto', *conv_backends])
     if backend == 'auto': backend = 'short' if k.shape[1] + (0 if k_rev is None else k_rev.shape[1]) <= SHORT else 'fft'
     with no_autocast(u):
-        wide = torch.promote_types(torch.promote_types(u.dtype, k.dtype), torch.float32)
+        wide = reduce(torch.promote_types, (o.dtype for o in given.values()), torch.float32)
         return conv_backends[backend](u.to(wide), k.to(wide), None if k_rev is None else k_rev.to(wide))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['set_seed', 'seed_scope', 'limit_threads', 'thread_policy', 'check_threads', 'keep_memory', 'default_device',
-           'rel_err', 'check_choice', 'Registry', 'no_compile', 'no_autocast', 'machine_info', 'versions',
-           'atomic_write']
+           'rel_err', 'check_choice', 'Registry', 'no_compile', 'first_derivative_only', 'no_autocast', 'machine_info',
+           'versions', 'atomic_write']
 
 # %% ../nbs/00_core.ipynb #c498c64e
 import ctypes, functools, os, platform, random, sys, tempfile, warnings
@@ -142,6 +142,18 @@ def no_compile(
         if not torch.compiler.is_compiling(): return f(*args, **kwargs)
         if not kept: kept.append(torch.compiler.disable(f))
         return kept[0](*args, **kwargs)
+    return inner
+
+# %% ../nbs/00_core.ipynb #b45e864d
+def first_derivative_only(
+    backward # The `backward` of an `autograd.Function`; goes under `@staticmethod`
+):
+    "Decorator: raise when a second derivative is asked for (`create_graph=True`)."
+    @functools.wraps(backward)
+    def inner(ctx, *grads):
+        # autograd runs a backward pass with gradients enabled exactly when that pass is to be differentiated in turn
+        if torch.is_grad_enabled(): raise RuntimeError(f"{type(ctx).__name__.removesuffix('Backward')} has a first derivative only (its backward pass is written by hand); create_graph=True is not supported")
+        return backward(ctx, *grads)
     return inner
 
 # %% ../nbs/00_core.ipynb #5fce6709

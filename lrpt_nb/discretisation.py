@@ -5,18 +5,20 @@
 # %% auto #0
 __all__ = ['discs', 'discretise']
 
-# %% ../nbs/18_discretisation.ipynb #81b7ea10
+# %% ../nbs/18_discretisation.ipynb #9a94bc9f
 import math
 from functools import reduce, wraps
+from numbers import Integral
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from .core import Registry, no_autocast, no_compile
+from .core import Registry, first_derivative_only, no_autocast, no_compile
 
-# %% ../nbs/18_discretisation.ipynb #7fe14987
+# %% ../nbs/18_discretisation.ipynb #c4b217f0
 def _pairs(dt, **args):
     "`dt`, then a real and an imaginary part for each of `args`; shapes and precision checked, all in the widest type given."
+    for name, o in dict(dt=dt, **args).items():
+        if not isinstance(o, torch.Tensor): raise TypeError(f"{name} must be a tensor, not {type(o).__name__}")
     if dt.dim() != 1: raise ValueError(f"dt must be (H,), not {tuple(dt.shape)}")
     out, H = [], len(dt)
     for name, z in args.items():
@@ -34,25 +36,24 @@ def _pairs(dt, **args):
     return dt.to(wide).clamp(max=1e12), *((re.to(wide), im.to(wide)) for re, im in out)
 
 def _length(L):
-    "`L` as a kernel length, or an error."
-    if isinstance(L, bool) or not isinstance(L, int) or L < 1: raise ValueError(f"L must be an int of at least 1, not {L!r}")
+    "`L` as an int, or an error unless it is a kernel length."
+    if isinstance(L, bool) or not isinstance(L, Integral) or L < 1: raise ValueError(f"L must be an int of at least 1, not {L!r}")
+    return int(L)
 
 def _mul(a, b):
     "Product of two complex numbers as pairs."
     return a[0]*b[0] - a[1]*b[1], a[0]*b[1] + a[1]*b[0]
-
-def _no_autocast(x): return torch.autocast(x.device.type, enabled=False) if torch.amp.is_autocast_available(x.device.type) else nullcontext()
 
 def _plain(f):
     "Run `f` outside autocast and outside compiled graphs."
     @no_compile
     @wraps(f)
     def inner(*args, **kwargs):
-        first = next(o for o in (*args, *kwargs.values()) if isinstance(o, torch.Tensor))
+        first = next((o for o in (*args, *kwargs.values()) if isinstance(o, torch.Tensor)), 'cpu')  # without a tensor `f` raises
         with no_autocast(first): return f(*args, **kwargs)
     return inner
 
-# %% ../nbs/18_discretisation.ipynb #30c9e7b5
+# %% ../nbs/18_discretisation.ipynb #147a0296
 class _Phi(torch.autograd.Function):
     "`(exp(z)-1)/z` for `z = x+iy`, as a real and an imaginary part."
     @staticmethod
@@ -68,7 +69,7 @@ class _Phi(torch.autograd.Function):
         return re, im
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, gr, gi):
         x, y, q, er, ei, re, im = ctx.saved_tensors
         # phi' = (exp(z)-phi)/z; near 0 the series sum_k (k+1)/(k+2)! z^k
@@ -81,7 +82,7 @@ class _Phi(torch.autograd.Function):
         d = torch.where(near, s[0], d[0]), torch.where(near, s[1], d[1])
         return gr*d[0] + gi*d[1], gi*d[0] - gr*d[1]
 
-# %% ../nbs/18_discretisation.ipynb #1635bbe7
+# %% ../nbs/18_discretisation.ipynb #b17e7814
 discs = Registry('disc')
 
 @discs.register('zoh')
@@ -95,10 +96,11 @@ def _bilinear(A, h):
     x, y = h/2*A[0], h/2*A[1]
     d = 1/((1-x).square() + y.square())
     q = 4*x*d                                                           # |A_bar|^2 - 1
-    up = (1+x).square() + y.square()
-    dead = up < 1e-30
-    size = torch.where(q > -.5, torch.log1p(q.clamp(min=-.5)), torch.log(up.clamp(min=1e-30)) + torch.log(d))
-    angle = torch.atan2(2*y*d, (((1-x)*(1+x) - y.square())*d).masked_fill(dead, 1))
+    p = 1+x
+    # a numerator of 0 has no logarithm: 1e-15 in its place, which its derivative does not see
+    p = p + ((1e-15-p)*(p.square()+y.square() < 1e-30)).detach()
+    size = torch.where(q > -.5, torch.log1p(q.clamp(min=-.5)), torch.log(p.square()+y.square()) + torch.log(d))
+    angle = torch.atan2(2*y*d, ((1-x)*p - y.square())*d)
     return (size/2, angle), (h*(1-x)*d, h*y*d)
 
 def discretise(

@@ -5,17 +5,18 @@
 # %% auto #0
 __all__ = ['diag_inits', 'hippo_legs', 'nplr_legs', 'diag_init']
 
-# %% ../nbs/16_hippo.ipynb #ec36ab6a
+# %% ../nbs/16_hippo.ipynb #bcbea44f
 import math
+from numbers import Integral
 
 import torch
 
 from .core import Registry
 
-# %% ../nbs/16_hippo.ipynb #4c25e0c7
+# %% ../nbs/16_hippo.ipynb #7b4dd4e1
 def _check_size(name, N):
     "`N` as an int of at least 1, or an error that names it."
-    if isinstance(N, bool) or not isinstance(N, int) or N < 1: raise ValueError(f"{name} must be an int of at least 1, not {N!r}")
+    if isinstance(N, bool) or not isinstance(N, Integral) or N < 1: raise ValueError(f"{name} must be an int of at least 1, not {N!r}")
 
 def hippo_legs(
     N:int # States

@@ -5,26 +5,49 @@
 # %% auto #0
 __all__ = ['StateSpace', 'set_rate', 'S4D', 'S4']
 
-# %% ../nbs/21_s4.ipynb #ba6d0adb
+# %% ../nbs/21_s4.ipynb #6dd10008
 import math
+from numbers import Integral, Real
 
 import torch
 from torch import nn
 import torch.nn.functional as F
 
 from .conv import long_conv
-from .core import no_autocast
-from .ssm import diag_init, diag_kernel, diag_scan, diag_step, dplr_kernel, dplr_step, nplr_legs
+from .core import check_choice, no_autocast
+from .ssm import diag_init, diag_inits, diag_kernel, diag_scan, diag_step, discs, dplr_kernel, dplr_step, nplr_legs
 
-# %% ../nbs/21_s4.ipynb #1e12695e
+# %% ../nbs/21_s4.ipynb #44402a83
+def _count(name, n):
+    "`n` as an int of at least 1, or an error that names it."
+    if isinstance(n, bool) or not isinstance(n, Integral) or n < 1: raise ValueError(f"{name} must be an int of at least 1, not {n!r}")
+    return int(n)
+
+def _state_size(d_state):
+    "Half of `d_state`, the states that are kept."
+    if _count('d_state', d_state) % 2: raise ValueError(f"d_state must be even and at least 2, not {d_state}")
+    return int(d_state)//2
+
+def _check(x, shape, D, state=None, sizes=()):
+    "Errors unless `x` has the axes of `shape`, `D` channels among them, and `state`, if any, is `(B, *sizes)`, float32 or float64."
+    if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+        raise TypeError(f"x must be a floating-point tensor, not {x.dtype if isinstance(x, torch.Tensor) else type(x).__name__}")
+    if x.dim() != shape.count(',')+1 or x.shape[-1] != D: raise ValueError(f"x must be {shape} with D={D} channels, not {tuple(x.shape)}")
+    if state is None: return
+    if not isinstance(state, torch.Tensor): raise TypeError(f"state must be a tensor or None, not {type(state).__name__}")
+    if state.dtype not in (torch.float32, torch.float64): raise TypeError(f"state is {state.dtype}; a state stays in float32 or float64")
+    if state.shape != (len(x), *sizes): raise ValueError(f"state must be {(len(x), *sizes)} for a batch of {len(x)}, not {tuple(state.shape)}")
+
+# %% ../nbs/21_s4.ipynb #81484ed0
 class StateSpace(nn.Module):
     "What `S4D` and `S4` share: parameters, convolution, GELU, gated linear unit."
-    no_decay = 'log_decay', 'freq', 'log_dt', 'B'
+    no_decay,modes = ('log_decay', 'freq', 'log_dt', 'B'),('auto', 'conv')
     def __init__(self, d_model, causal, d_state, n_ssm, dt_min, dt_max, A, B, dropout):
         super().__init__()
-        n_ssm = d_model if n_ssm is None else n_ssm
-        if n_ssm < 1 or d_model % n_ssm: raise ValueError(f"n_ssm must divide d_model={d_model}, n_ssm={n_ssm} does not")
-        if not 0 < dt_min <= dt_max: raise ValueError(f"need 0 < dt_min <= dt_max, got dt_min={dt_min}, dt_max={dt_max}")
+        d_model = _count('d_model', d_model)
+        n_ssm = d_model if n_ssm is None else _count('n_ssm', n_ssm)
+        if d_model % n_ssm: raise ValueError(f"n_ssm must divide d_model={d_model}, n_ssm={n_ssm} does not")
+        if not 0 < dt_min <= dt_max < math.inf: raise ValueError(f"need 0 < dt_min <= dt_max, both finite, got dt_min={dt_min}, dt_max={dt_max}")
         H, N, ch = d_model, d_state//2, 1 if causal else 2
         self.causal,self.n_ssm,self.rate,self.mode = causal,n_ssm,1.,'auto'
         self.log_decay = nn.Parameter(torch.log(-A.real).repeat(n_ssm, 1))
@@ -42,6 +65,10 @@ class StateSpace(nn.Module):
         A = torch.stack([-wide(self.log_decay).exp(), wide(self.freq)], -1)
         return dict(A=each(A), B=each(self.B), C=wide(self.C), dt=wide(self.log_dt).exp()*self.rate)
 
+    def wide(self, x):
+        "The type `x` is filtered in, and that of the state: the widest among `x`, the parameters and float32."
+        return torch.promote_types(torch.promote_types(x.dtype, self.C.dtype), torch.float32)
+
     def mix(self, y, u):
         "Skip, nonlinearity and gate: `y, u (..., D)`."
         return F.glu(self.out(self.drop(F.gelu(y + u*self.skip)).to(self.out.weight.dtype)), dim=-1)
@@ -51,6 +78,7 @@ class StateSpace(nn.Module):
         lengths=None # Real length of each row `(B,)`; later positions are padding
     ): # `(B, L, D)`
         "Mix over time and channels; what stands in the padding never reaches a real position."
+        _check(x, '(B, L, D)', len(self.skip))
         if lengths is not None:
             x = x.masked_fill((torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None], 0)
         # contiguous: elementwise functions and the linear map are 50 % faster than on a transposed view, forward and backward
@@ -60,11 +88,13 @@ class StateSpace(nn.Module):
         u # `(B, D, L)`
     ): # `(B, D, L)`, in float32 or wider
         "The convolutions alone."
+        check_choice('mode', self.mode, self.modes)
         return long_conv(u, *self.kernel(u.shape[-1]))
 
     def backend(self, device) -> str:
         "What the layer computes with on `device`."
-        scans = self.mode == 'scan' or self.mode == 'auto' and torch.device(device).type == 'mps'
+        check_choice('mode', self.mode, self.modes)
+        scans = self.mode == 'scan' or self.mode == 'auto' and 'scan' in self.modes and torch.device(device).type == 'mps'
         return 'scan of real pairs' if scans else 'convolution by Fourier transform'
 
     def only_causal(self):
@@ -75,20 +105,25 @@ def set_rate(
     module:nn.Module, # A layer, body or model
     rate:float # Steps of the inputs in units of those it was trained on; 2 for inputs sampled half as often
 ):
-    "Read inputs at another sampling rate: every state-space layer of `module` multiplies its step sizes by `rate`."
-    if not rate > 0: raise ValueError(f"rate must be above 0, not {rate!r}")
+    """Read inputs at another sampling rate: sets the steps of every state-space layer of `module` to the learned ones times `rate`.
+    A second call replaces the first; `rate` is not part of `state_dict`. When a layer refuses, all keep what they had."""
+    if isinstance(rate, bool) or not isinstance(rate, Real): raise TypeError(f"rate must be a real number, not {type(rate).__name__} ({rate!r})")
+    if not 0 < rate < math.inf: raise ValueError(f"rate must be finite and above 0, not {rate!r}")
     layers = [o for o in module.modules() if isinstance(o, StateSpace)]
     if not layers: raise ValueError(f"{type(module).__name__} has no state-space layer, so no sampling rate")
-    for o in layers: o.rate = float(rate)
+    before = [o.rate for o in layers]
+    try:
+        for o in layers: o.rate = float(rate)
+    except Exception:
+        for o, old in zip(layers, before):
+            if o.rate != old: o.rate = old
+        raise
     return module
 
-# %% ../nbs/21_s4.ipynb #187b731b
-def _state_size(d_state):
-    if d_state < 2 or d_state % 2: raise ValueError(f"d_state must be even and at least 2, not {d_state}")
-    return d_state//2
-
+# %% ../nbs/21_s4.ipynb #630cbeae
 class S4D(StateSpace):
     "Diagonal state-space layer: convolution, GELU, gated linear unit (Gu et al. 2022, S4D; defaults as in their code)."
+    modes = 'auto', 'conv', 'scan'
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past; otherwise a second kernel looks ahead
@@ -100,7 +135,8 @@ class S4D(StateSpace):
         n_ssm:int=None, # Spectra that channels share; one each by default
         dropout:float=0. # After the nonlinearity
     ):
-        A = diag_init(init, _state_size(d_state))
+        A = diag_init(check_choice('init', init, diag_inits), _state_size(d_state))
+        check_choice('disc', disc, discs)
         super().__init__(d_model, causal, d_state, n_ssm, dt_min, dt_max, A, torch.ones_like(A), dropout)
         self.disc = disc
 
@@ -112,7 +148,7 @@ class S4D(StateSpace):
 
     def filter(self, u):
         "The convolutions alone, `(B, D, L)`; by a scan in real arithmetic where there is no Fourier transform."
-        if self.mode == 'conv' or self.mode == 'auto' and u.device.type != 'mps': return super().filter(u)
+        if self.backend(u.device) != 'scan of real pairs': return super().filter(u)
         with no_autocast(u):
             p = self.pairs()
             y = diag_scan(u, *(p | dict(C=p['C'][:1])).values(), disc=self.disc)[:, 0]
@@ -126,10 +162,11 @@ class S4D(StateSpace):
     ): # `(y (B, D), state)`
         "One step of the recurrence."
         self.only_causal()
+        _check(x, '(B, D)', len(self.skip), state, (*self.C.shape[1:],))
         with no_autocast(x):
-            a, b, C = diag_step(**self.pairs(), disc=self.disc)
-            h = b*x[..., None]
-            if state is not None: h = h + a*torch.view_as_complex(state)
+            a, b, C = diag_step(**{k: p.to(self.wide(x)) for k, p in self.pairs().items()}, disc=self.disc)
+            h = b*x.to(self.wide(x))[..., None]
+            if state is not None: h = h + a*torch.view_as_complex(state.to(self.wide(x)).contiguous())
             y = 2*(C[0]*h).sum(-1).real
         return self.mix(y, x), torch.view_as_real(h)
 
@@ -139,10 +176,11 @@ class S4D(StateSpace):
     ): # `(y (B, L, D), state)`
         "Go on with a piece of any length."
         self.only_causal()
+        _check(x, '(B, L, D)', len(self.skip), state, (*self.C.shape[1:],))
         with no_autocast(x): y, state = diag_scan(x.transpose(1, 2), *self.pairs().values(), disc=self.disc, h0=state, return_state=True)
         return self.mix(y[:, 0].transpose(1, 2).contiguous(), x), state
 
-# %% ../nbs/21_s4.ipynb #0ba9b3ad
+# %% ../nbs/21_s4.ipynb #4f9e35b6
 class S4(StateSpace):
     "State-space layer with a diagonal plus low-rank state matrix from HiPPO-LegS (Gu et al. 2022, S4)."
     no_decay = *StateSpace.no_decay, 'P'
@@ -175,6 +213,8 @@ class S4(StateSpace):
         state=None # What `step` or `extend` returned before, `(B, D, 2N)`; None at the start
     ): # `(y (B, D), state)`
         "One step of the recurrence."
+        self.only_causal()
+        _check(x, '(B, D)', len(self.skip), state, (len(self.skip), 2*self.C.shape[2]))
         y, state = self.extend(x[:, None], state)
         return y[:, 0], state
 
@@ -184,10 +224,11 @@ class S4(StateSpace):
     ): # `(y (B, L, D), state)`
         "Go on with a piece of any length."
         self.only_causal()
+        _check(x, '(B, L, D)', len(self.skip), state, (len(self.skip), 2*self.C.shape[2]))
         with no_autocast(x):
-            a, b, C = dplr_step(**self.pairs())
-            h, y = torch.zeros(len(x), *b.shape, dtype=b.dtype, device=x.device) if state is None else state, []
-            for u in x.unbind(1):
+            a, b, C = dplr_step(**{k: p.to(self.wide(x)) for k, p in self.pairs().items()})
+            h, y = torch.zeros(len(x), *b.shape, dtype=b.dtype, device=x.device) if state is None else state.to(b.dtype), []
+            for u in x.to(b.dtype).unbind(1):
                 h = torch.einsum('hmn,bhn->bhm', a, h) + b*u[..., None]
                 y.append((C[0]*h).sum(-1))
-        return self.mix(torch.stack(y, 1), x), h
+        return self.mix(torch.stack(y, 1) if y else x, x), h            # an empty piece has an empty answer

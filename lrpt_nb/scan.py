@@ -6,13 +6,12 @@
 __all__ = ['BLOCK', 'CHUNK', 'scan_backends', 'plugins', 'scan_loop', 'scan_tree', 'scan_chunk', 'scan_adjoint', 'differentiable',
            'backend_names', 'fall_back', 'choose_backend', 'linear_scan', 'linear_scan_pair']
 
-# %% ../nbs/10_scan.ipynb #0c5e48c7
+# %% ../nbs/10_scan.ipynb #c3334c75
 import importlib, importlib.util, warnings
 
 import torch
-from torch.autograd.function import once_differentiable
 
-from .core import Registry, check_choice, no_autocast, no_compile
+from .core import Registry, check_choice, first_derivative_only, no_autocast, no_compile
 
 # %% ../nbs/10_scan.ipynb #bb7e2ce4
 def scan_loop(
@@ -30,7 +29,7 @@ def scan_loop(
         out[t] = h
     return torch.stack(out, -1)
 
-# %% ../nbs/10_scan.ipynb #0a9cfad6
+# %% ../nbs/10_scan.ipynb #d57d253c
 class _Native:
     "Arithmetic of torch's own numbers, real or complex."
     lead,mul,conj = 0,torch.mul,torch.conj_physical
@@ -48,11 +47,10 @@ def _walk(a, b, h0, reverse, out, ops):
         prev = out[..., t]
 
 def _tree(a, b, h0, reverse, out, ops):
-    "Odd-even reduction into `out`; returns the largest products of decays, which tell whether any overflowed."
+    "Odd-even reduction into `out`."
     L, const = b.shape[-1], a.shape[-1] == 1
     if L <= _FEW:
-        _walk(a, b, h0, reverse, out, ops)
-        return a
+        return _walk(a, b, h0, reverse, out, ops)
     n = L//2                                                                    # number of odd places
     off = (L-1)%2 if reverse else 0                                             # where the even places begin: the first step in time is one
     even, odd = slice(off, None, 2), slice(1-off, None, 2)
@@ -64,25 +62,29 @@ def _tree(a, b, h0, reverse, out, ops):
     else:
         ops.fma(b_even[..., first], a_even[..., first], h0, out=out[..., even][..., first])
         b_pair[..., first].copy_(ops.fma(b_odd[..., first], a_odd[..., first], out[..., even][..., first]))
-    products = _tree(a_pair, b_pair, None, reverse, out[..., odd], ops)
+    _tree(a_pair, b_pair, None, reverse, out[..., odd], ops)
     rest = b_even.shape[-1]-1                                                   # the other even places follow an odd one
     if rest:
         later, h_odd = (slice(0, rest), slice(-rest, None)) if reverse else (slice(1, None), slice(0, rest))
         ops.fma(b_even[..., later], a_even if const else a_even[..., later], out[..., odd][..., h_odd], out=out[..., even][..., later])
-    return products
 
-# %% ../nbs/10_scan.ipynb #323c21a8
+# %% ../nbs/10_scan.ipynb #95ce130d
 BLOCK = 2**19 # numbers in a block of rows on a CPU: chosen by measurement, a few times the second-level cache
 
+def _all_finite(x):
+    "Whether every number is finite; the sum, which costs a tenth of looking at each, settles it nearly always."
+    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
+
 def _in_blocks(solve, a, b, h0, reverse, out, ops=_Native):
-    "Run `solve` on one block of rows after the other; a block whose products overflow is walked instead."
+    "Run `solve` on one block of rows after the other; a block with a state that is not finite is walked instead."
     if b.device.type == 'cpu' and b.numel() > BLOCK and (axis := next((d for d in range(ops.lead, b.dim()-1) if b.shape[d] > 1), None)) is not None:
         n = max(1, BLOCK*b.shape[axis]//b.numel())
         for i in range(0, b.shape[axis], n):
             def part(o): return o if o is None or o.shape[axis] == 1 else o.narrow(axis, i, min(n, b.shape[axis]-i))
             _in_blocks(solve, part(a), part(b), part(h0), reverse, part(out), ops)
         return
-    if b.numel() and not torch.isfinite(solve(a, b, h0, reverse, out, ops)).all(): _walk(a, b, h0, reverse, out, ops)
+    solve(a, b, h0, reverse, out, ops)
+    if b.numel() and b.device.type != 'meta' and not _all_finite(out): _walk(a, b, h0, reverse, out, ops)
 
 def scan_tree(
     a, # Decay `(..., L)` or `(..., 1)`, as many axes as `b`
@@ -91,20 +93,18 @@ def scan_tree(
     reverse:bool=False, # From the last step to the first
     out=None # Where to put the states `(..., L)`
 ): # States `(..., L)`
-    "Odd-even tree: `2L` multiply-adds in `2 log2(L)` operations. Not differentiable by itself."
+    "Odd-even tree: about `3 log2(L)` operations on ever shorter arrays. Not differentiable by itself."
     out = torch.empty_like(b, memory_format=torch.contiguous_format) if out is None else out
     _in_blocks(_tree, a, b, h0, reverse, out)
     return out
 
-# %% ../nbs/10_scan.ipynb #74e03744
+# %% ../nbs/10_scan.ipynb #f9705bda
 CHUNK = 16 # steps a chunk: chosen by measurement
 
 def _chunks(a, b, h0, reverse, out, ops):
-    "Two levels into `out`; returns the products of decays over each chunk."
+    "Two levels into `out`."
     L, const, m = b.shape[-1], a.shape[-1] == 1, CHUNK
-    if L <= m:
-        _walk(a, b, h0, reverse, out, ops)
-        return a
+    if L <= m: return _walk(a, b, h0, reverse, out, ops)
     K = -(-L//m)
     def chunked(x): # (..., L) to (m, ..., K), a copy, padded after the last step in time
         pad = x.new_zeros(*x.shape[:-1], K*m-L)
@@ -122,7 +122,6 @@ def _chunks(a, b, h0, reverse, out, ops):
     first = -1 if reverse else 0
     if h0 is not None: h[..., first].addcmul_(p[..., first], h0)
     out.copy_(h.movedim(0, -1).flatten(-2)[..., -L if reverse else 0:][..., :L])
-    return p[end]
 
 def scan_chunk(
     a, # Decay `(..., L)` or `(..., 1)`, as many axes as `b`
@@ -136,7 +135,7 @@ def scan_chunk(
     _in_blocks(_chunks, a, b, h0, reverse, out)
     return out
 
-# %% ../nbs/10_scan.ipynb #ec0cc58c
+# %% ../nbs/10_scan.ipynb #377c36ba
 def scan_adjoint(
     scan, # `(a, b, h0, reverse, out) -> h`, any backend
     a, # Decay, as given to the scan
@@ -170,7 +169,7 @@ class _Scan(torch.autograd.Function):
         return h
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, g):
         with no_autocast(g):
             return *ctx.adjoint(ctx.scan, *ctx.saved_tensors, g, ctx.reverse), None, None, None
@@ -182,17 +181,17 @@ def differentiable(
     "Give a bare scan its gradients."
     def apply(a, b, h0, reverse):
         h = _Scan.apply(a, b, h0, reverse, scan, adjoint)
-        return h, h[..., 0 if reverse else -1]
+        return h, h[..., 0 if reverse else -1].clone() # memory of its own: a carried state keeps neither the states alive nor their fate
     return apply
 
-# %% ../nbs/10_scan.ipynb #c132a19f
+# %% ../nbs/10_scan.ipynb #a51493cd
 scan_backends = Registry('backend')
 for _rung in scan_tree, scan_chunk: scan_backends.register(_rung.__name__.removeprefix('scan_'), differentiable(_rung))
 
 @scan_backends.register('loop')
 def _loop(a, b, h0, reverse):
     h = scan_loop(a, b, h0, reverse)
-    return h, h[..., 0 if reverse else -1]
+    return h, h[..., 0 if reverse else -1].clone()
 
 plugins = dict(numba='lrpt_nb.scan_numba:numba_scan', triton='lrpt_nb.scan_triton:triton_scan') # where a backend is, not yet imported
 _warned = set()
@@ -212,14 +211,14 @@ def fall_back(
 
 _broken = {}
 def _find(name):
-    "The backend called `name`, its plug-in imported; raises `ImportError` when that fails."
+    "The backend called `name`, its plug-in imported; raises `ImportError` when that fails in whatever way."
     if name not in scan_backends:
         if name in _broken: raise _broken[name]
         module, _, function = plugins[name].partition(':')
         try: scan_backends.register(name, getattr(importlib.import_module(module), function))
-        except ImportError as e:
-            _broken[name] = e
-            raise
+        except Exception as e: # a compiler may fail in any way: no cache to write to, another version of a library ...
+            _broken[name] = ImportError(f'{type(e).__name__}: {e}')
+            raise _broken[name] from e
     return scan_backends[name]
 
 def choose_backend(
@@ -234,12 +233,13 @@ def choose_backend(
         return 'tree'
     return wanted
 
-# %% ../nbs/10_scan.ipynb #a800ef15
+# %% ../nbs/10_scan.ipynb #1d7a2629
 def _aligned(a, b, h0):
     "Shapes `linear_scan` accepts: `b` and `h0` in full, `a` with as many axes; errors name the argument."
-    for name, o in dict(a=a, b=b, h0=h0).items():
-        if o is None and name == 'h0': continue
+    given = {name: o for name, o in dict(a=a, b=b, h0=h0).items() if not (o is None and name == 'h0')}
+    for name, o in given.items():
         if not isinstance(o, torch.Tensor): raise TypeError(f"{name} must be a tensor, not {type(o).__name__}")
+    for name, o in given.items():
         if not (o.is_floating_point() or o.is_complex()): raise TypeError(f"{name} must be of a floating or complex dtype, not {o.dtype}")
         if o.device != b.device: raise ValueError(f"{name} is on {o.device}, b on {b.device}")
     if not b.dim(): raise ValueError("b needs a time axis, the last one; got a scalar")
@@ -280,7 +280,7 @@ def linear_scan(
     h, hT = h.to(narrow), hT.to(wide)
     return (h, hT) if return_state else h
 
-# %% ../nbs/10_scan.ipynb #b2fc1251
+# %% ../nbs/10_scan.ipynb #31d9b9bc
 class _Pair:
     "Arithmetic of complex numbers held as (real, imaginary) on a leading axis of 2."
     lead = 1
@@ -311,12 +311,14 @@ def linear_scan_pair(
 ): # States `(2, ..., L)`; with `return_state` also the last one `(2, ...)`
     "`linear_scan` of complex numbers in real arithmetic, for devices without complex numbers."
     for name, o in dict(a=a, b=b, h0=h0).items():
-        if o is not None and (o.is_complex() or not o.dim() or o.shape[0] != 2): raise ValueError(f"{name} must be real with a leading axis of 2 (real, imaginary), not {o.dtype} {tuple(o.shape)}")
+        if o is None and name == 'h0': continue
+        if not isinstance(o, torch.Tensor): raise TypeError(f"{name} must be a tensor, not {type(o).__name__}")
+        if not o.is_floating_point() or not o.dim() or o.shape[0] != 2: raise ValueError(f"{name} must be real with a leading axis of 2 (real, imaginary), not {o.dtype} {tuple(o.shape)}")
     narrow = torch.promote_types(a.dtype, b.dtype)
     wide = torch.promote_types(narrow, torch.float32)
-    a = a.to(wide).reshape(2, *(1,)*(b.dim()-a.dim()), *a.shape[1:])
-    shape = torch.broadcast_shapes(a.shape, b.shape)
-    h0 = None if h0 is None else h0.to(wide).expand(shape[:-1])
-    h, hT = differentiable(_tree_pair, _adjoint_pair)(a, b.to(wide).expand(shape), h0, reverse)
+    # each part for itself, so that the pair axis never takes part in broadcasting
+    parts = [_aligned(*(None if o is None else o[i].to(wide) for o in (a, b, h0))) for i in (0, 1)]
+    a, b, h0 = (None if re is None else torch.stack([re, im]) for re, im in zip(*parts))
+    h, hT = differentiable(_tree_pair, _adjoint_pair)(a, b, h0, reverse)
     h = h.to(narrow)
     return (h, hT) if return_state else h

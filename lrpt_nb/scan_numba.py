@@ -14,31 +14,43 @@ from numba import njit
 
 from .scan import differentiable, fall_back, scan_backends
 
-# %% ../nbs/13_scan_numba.ipynb #33086b21
-@njit(cache=True, nogil=True, fastmath={'contract'})
-def _rows(a, which, b, h0, h, reverse, lo, hi):
-    "States of rows `lo:hi`; row `r` decays by `a[which[r]]`, which has `L` entries or one."
+# %% ../nbs/13_scan_numba.ipynb #cab46196
+def _compiled(f):
+    "`f` compiled without the interpreter lock; kept on disk for the next process where that is possible."
+    how = dict(nogil=True, fastmath={'contract'})
+    try: return njit(cache=True, **how)(f)
+    except RuntimeError: return njit(**how)(f) # a read-only installation and no home to write to
+
+@_compiled
+def _rows(a, which, b, h0, h, reverse, fresh, lo, hi):
+    "States of rows `lo:hi`; row `r` decays by `a[which[r]]`, which has `L` entries or one. `fresh`: there is no state before the first step."
     L, turns = b.shape[1], 0 if a.shape[1] == 1 else 1
-    r = lo
+    start, r = L-1 if reverse else 0, lo
     while r+4 <= hi:
         i, j, k, l = which[r], which[r+1], which[r+2], which[r+3]
-        w, x, y, z = h0[r], h0[r+1], h0[r+2], h0[r+3]
-        for s in range(L):
+        if fresh: w, x, y, z = b[r, start], b[r+1, start], b[r+2, start], b[r+3, start]
+        else:
+            u = start*turns
+            w, x, y, z = a[i, u]*h0[r] + b[r, start], a[j, u]*h0[r+1] + b[r+1, start], a[k, u]*h0[r+2] + b[r+2, start], a[l, u]*h0[r+3] + b[r+3, start]
+        h[r, start], h[r+1, start], h[r+2, start], h[r+3, start] = w, x, y, z
+        for s in range(1, L):
             t = L-1-s if reverse else s
             u = t*turns
             w, x, y, z = a[i, u]*w + b[r, t], a[j, u]*x + b[r+1, t], a[k, u]*y + b[r+2, t], a[l, u]*z + b[r+3, t]
             h[r, t], h[r+1, t], h[r+2, t], h[r+3, t] = w, x, y, z
         r += 4
     while r < hi:
-        i, x = which[r], h0[r]
-        for s in range(L):
+        i = which[r]
+        x = b[r, start] if fresh else a[i, start*turns]*h0[r] + b[r, start]
+        h[r, start] = x
+        for s in range(1, L):
             t = L-1-s if reverse else s
             x = a[i, t*turns]*x + b[r, t]
             h[r, t] = x
         r += 1
 
-# %% ../nbs/13_scan_numba.ipynb #486bd5ac
-@njit(cache=True, nogil=True, fastmath={'contract'})
+# %% ../nbs/13_scan_numba.ipynb #ca9db84c
+@_compiled
 def _rows_back(a, which, h, h0, g, da, db, dh0, reverse, lo, hi):
     "Gradients of rows `lo:hi`, from the gradient `g` of their states."
     L, turns = h.shape[1], 0 if a.shape[1] == 1 else 1
@@ -57,7 +69,7 @@ def _rows_back(a, which, h, h0, g, da, db, dh0, reverse, lo, hi):
         if not turns: da[r, 0] = total
         dh0[r] = carry
 
-# %% ../nbs/13_scan_numba.ipynb #a93c403e
+# %% ../nbs/13_scan_numba.ipynb #838bc8a4
 _SPLIT = 2**17 # numbers below which one thread does it all
 
 def _in_threads(kernel, args, rows, numbers):
@@ -70,10 +82,10 @@ def _in_threads(kernel, args, rows, numbers):
 def _flat(a, shape):
     "`a` as a table of its own rows, and which of them each row of `shape` uses."
     own = a.shape[:-1]
-    which = torch.arange(own.numel()).view(own).expand(shape[:-1]).reshape(-1)
-    return a.detach().resolve_conj().contiguous().view(-1, a.shape[-1]).numpy(), which.numpy()
+    which = torch.arange(own.numel(), device='cpu').view(own).expand(shape[:-1]).reshape(-1)
+    return a.detach().resolve_conj().resolve_neg().contiguous().view(-1, a.shape[-1]).numpy(), which.numpy()
 
-def _table(x, rows, L): return x.detach().resolve_conj().expand(rows.shape).contiguous().view(-1, L).numpy() if x is not None else None
+def _table(x, rows, L): return x.detach().resolve_conj().resolve_neg().expand(rows.shape).contiguous().view(-1, L).numpy() if x is not None else None
 
 def scan_rows(
     a, # Decay `(..., L)` or `(..., 1)`, as many axes as `b`
@@ -86,8 +98,8 @@ def scan_rows(
     h = torch.empty_like(b, memory_format=torch.contiguous_format) if out is None else out
     if not b.numel(): return h
     L, (a2, which) = b.shape[-1], _flat(a, b.shape)
-    start = torch.zeros(b.shape[:-1], dtype=b.dtype) if h0 is None else h0
-    _in_threads(_rows, (a2, which, _table(b, b, L), _table(start, start, 1)[:, 0], h.view(-1, L).numpy(), reverse), len(which), b.numel())
+    start = b.new_zeros(b.shape[:-1]) if h0 is None else h0
+    _in_threads(_rows, (a2, which, _table(b, b, L), _table(start, start, 1)[:, 0], h.view(-1, L).numpy(), reverse, h0 is None), len(which), b.numel())
     return h
 
 def rows_adjoint(
@@ -99,8 +111,8 @@ def rows_adjoint(
     reverse:bool # Direction of the scan
 ): # Gradients of `a`, `b`, `h0` (None without `h0`)
     "Gradients of `scan_rows` in one sweep."
-    da = torch.empty(*h.shape[:-1], a.shape[-1], dtype=h.dtype)
-    db, dh0 = torch.empty_like(h, memory_format=torch.contiguous_format), torch.empty(h.shape[:-1], dtype=h.dtype)
+    da, dh0 = h.new_empty(*h.shape[:-1], a.shape[-1]), h.new_empty(h.shape[:-1])
+    db = torch.empty_like(h, memory_format=torch.contiguous_format)
     if h.numel():
         L, (a2, which) = h.shape[-1], _flat(a, h.shape)
         start = torch.zeros_like(dh0) if h0 is None else h0

@@ -7,15 +7,14 @@ __all__ = ['diag_kernel_loop', 'diag_kernel_vandermonde', 'diag_kernel', 'dplr_k
            'diag_step', 'dplr_step', 'diag_scan', 'hippo_legs', 'nplr_legs', 'diag_inits', 'diag_init', 'discs',
            'discretise']
 
-# %% ../nbs/20_ssm.ipynb #b3dcce3b
+# %% ../nbs/20_ssm.ipynb #9d07ce97
 import math
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from .core import no_autocast
+from .core import first_derivative_only, no_autocast
 from .discretisation import _length, _mul, _pairs, _plain, discretise, discs
 from .hippo import diag_init, diag_inits, hippo_legs, nplr_legs
 from .scan import linear_scan_pair
@@ -41,7 +40,7 @@ def diag_kernel_loop(
         x = a*x
     return torch.stack(out, -1)
 
-# %% ../nbs/20_ssm.ipynb #330771b2
+# %% ../nbs/20_ssm.ipynb #2fc7118a
 @_plain
 def diag_kernel_vandermonde(
     A, # Eigenvalues `(H, N)`, complex
@@ -52,16 +51,24 @@ def diag_kernel_vandermonde(
     disc:str='zoh' # A name of `discs`
 ): # Kernel `(ch, H, L)`, real
     "The kernel as one product with all powers, `(H, N, L)`: simple, and heavy on memory (S4D paper, section 3.2)."
-    _length(L)
+    L = _length(L)
     _, _, _, C = _pairs(dt, A=A, B=B, C=C)
     log_a, b = discretise(A, B, dt, disc)
     powers = torch.exp(log_a[..., None]*torch.arange(L, device=A.device))
     return 2*torch.einsum('chn,hnl->chl', torch.complex(*C)*b, powers).real
 
-# %% ../nbs/20_ssm.ipynb #713db8ba
+# %% ../nbs/20_ssm.ipynb #92464107
+def _log_steps(A, dt, disc):
+    "`discs[disc]` with `log A_bar` in float64 where the device has it, and `B_bar/B` in the precision of `dt`."
+    wide = dt.dtype if dt.device.type == 'mps' else torch.float64
+    log_a, gain = discs[disc]([o.to(wide) for o in A], dt[:, None].to(wide))
+    return log_a, [o.to(dt.dtype) for o in gain]
+
 def _powers(log_a, steps):
-    "`A_bar^steps` as real and imaginary part, `(H, steps, N)`."
-    size, angle = torch.exp(log_a[0][:, None]*steps[:, None]), log_a[1][:, None]*steps[:, None]
+    "`A_bar^steps` as real and imaginary part, `(H, steps, N)`, in the precision of `steps`; the angle in that of `log_a`."
+    size = torch.exp(log_a[0].to(steps.dtype)[:, None]*steps[:, None])
+    turns = (log_a[1]/(2*math.pi))[:, None]*steps.to(log_a[1].dtype)[:, None]
+    angle = turns.frac().to(steps.dtype)*(2*math.pi)
     return size*torch.cos(angle), size*torch.sin(angle)
 
 class _TwoLevel(torch.autograd.Function):
@@ -70,7 +77,7 @@ class _TwoLevel(torch.autograd.Function):
     def forward(ctx, ar, ai, cr, ci, L):
         (H, ch, N), m = cr.shape, math.isqrt(2*L-1)+1
         rows = -(-L//m)
-        steps = torch.arange(max(m, rows), device=ar.device, dtype=ar.dtype)
+        steps = torch.arange(max(m, rows), device=cr.device, dtype=cr.dtype)
         near, far = torch.cat(_powers((ar, ai), steps[:m]), -1), _powers((ar, ai), m*steps[:rows])
         re, im = _mul((cr[:, :, None], ci[:, :, None]), (far[0][:, None], far[1][:, None]))
         K = torch.cat([re, -im], -1).flatten(1, 2) @ near.mT                # (H, ch*rows, m)
@@ -78,7 +85,7 @@ class _TwoLevel(torch.autograd.Function):
         return K.view(H, ch, rows*m)[..., :L]
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, g):
         near, fr, fi, cr, ci = ctx.saved_tensors
         (H, rows, N), m, ch = fr.shape, near.shape[1], cr.shape[1]
@@ -92,7 +99,7 @@ class _TwoLevel(torch.autograd.Function):
         dr, di = _mul((cr, ci), U)
         return dr.sum(1), -di.sum(1), S[0], -S[1], None
 
-# %% ../nbs/20_ssm.ipynb #6be278b5
+# %% ../nbs/20_ssm.ipynb #892ebfb7
 @_plain
 def diag_kernel(
     A, # Eigenvalues `(H, N)`, complex, real parts at most 0
@@ -103,9 +110,9 @@ def diag_kernel(
     disc:str='zoh' # 'zoh' or 'bilinear', a name of `discs`
 ): # Kernel `(ch, H, L)`, real
     "Convolution kernel `K_l = 2 Re(C A_bar^l B_bar)` of a diagonal state-space model (S4D paper, equation 5)."
-    _length(L)
+    L = _length(L)
     dt, A, B, C = _pairs(dt, A=A, B=B, C=C)
-    log_a, gain = discs[disc](A, dt[:, None])
+    log_a, gain = _log_steps(A, dt, disc)
     c = _mul(C, _mul(gain, B))
     return _TwoLevel.apply(*log_a, *(2*o.transpose(0, 1) for o in c), L).transpose(0, 1)
 
@@ -176,7 +183,7 @@ def _grow_back(d, out, squares, spans, w, dS=None):
         dS = left@right if dS is None else torch.baddbmm(dS, left, right)
     return d[:, :w], dS
 
-# %% ../nbs/20_ssm.ipynb #0599a9d1
+# %% ../nbs/20_ssm.ipynb #a54f1900
 class _Doubling(torch.autograd.Function):
     "`c (I+S)^l b`, `(H, ch, L)`, for `S (H, n, n)`, `b (H, n)`, `c (H, ch, n)`."
     @staticmethod
@@ -192,7 +199,7 @@ class _Doubling(torch.autograd.Function):
         return (far @ near.mT).view(H, rows, ch, m).transpose(1, 2).reshape(H, ch, rows*m)[..., :L]
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, g):
         (ch, L, m, rows, spans, far_spans, n_near), (near, far, *squares) = ctx.plan, ctx.saved_tensors
         squares, far_squares = squares[:n_near], squares[n_near:]
@@ -205,7 +212,7 @@ class _Doubling(torch.autograd.Function):
             db, dS = _grow_back(g.mT@far, near, squares, spans, 1, dS)
         return None if dS is None else dS.mT, db[:, 0], dc, None
 
-# %% ../nbs/20_ssm.ipynb #5a5d8f3f
+# %% ../nbs/20_ssm.ipynb #d205336c
 @_plain
 def dplr_kernel(
     A, # Diagonal `(H, N)`, complex, real parts at most 0
@@ -216,10 +223,10 @@ def dplr_kernel(
     L:int # Kernel length, from 1
 ): # Kernel `(ch, H, L)`, real
     "Convolution kernel of S4: state matrix `diag(A) - P P^*` on the full spectrum, bilinear rule (S4 paper, section 3)."
-    _length(L)
+    L = _length(L)
     return _Doubling.apply(*_dplr_matrices(A, P, B, C, dt), L).transpose(0, 1)
 
-# %% ../nbs/20_ssm.ipynb #f7a2092c
+# %% ../nbs/20_ssm.ipynb #81190948
 def _cauchy(num, lam, h, z):
     "`sum_n num_kn / ((1-z) - h(1+z) lam_n)`, real pairs: `num (2, H, k, n)`, `lam (2, H, n)`, `h (H)`, `z (2, f)` to `(2, H, k, f)`."
     h, plus = h[:, None, None], (1+z[0], z[1])
@@ -240,7 +247,7 @@ def dplr_kernel_cauchy(
     block:int=64 # Frequencies at a time
 ): # Kernel `(ch, H, L)`, real
     "S4's kernel by Cauchy sums at the roots of unity (S4 paper, algorithm 1): the way `dplr_kernel` was measured against."
-    _length(L)
+    L = _length(L)
     A, P, B, C = (o if o.is_complex() else torch.view_as_complex(o.contiguous()) for o in (A, P, B, C))
     h, ch = dt/2, len(C)
     S, _, c = _dplr_matrices(A, P, B, C, dt)
@@ -258,7 +265,7 @@ def dplr_kernel_cauchy(
     hat = v[:, :ch, 0] - (w/(1 + w*v[:, ch, 1]))[:, None]*v[:, :ch, 1]*v[:, ch, 0][:, None]
     return torch.fft.irfft(2*h[:, None, None]*hat, L).transpose(0, 1)
 
-# %% ../nbs/20_ssm.ipynb #0e1a89b2
+# %% ../nbs/20_ssm.ipynb #dae438ce
 @_plain
 def diag_step(
     A, # Eigenvalues `(H, N)`, complex
@@ -268,8 +275,9 @@ def diag_step(
     disc:str='zoh' # A name of `discs`
 ): # `(A_bar, B_bar, C)`: `(H, N)`, `(H, N)`, `(ch, H, N)`, complex
     "Step matrices of `diag_kernel`'s model: `x = A_bar*x + B_bar*u[..., None]`, `y = 2*(C*x).sum(-1).real`."
+    _, _, _, pair = _pairs(dt, A=A, B=B, C=C)
     log_a, b = discretise(A, B, dt, disc)
-    return torch.exp(log_a), b, C if C.is_complex() else torch.view_as_complex(C.contiguous())
+    return torch.exp(log_a), b, torch.complex(*pair)
 
 # %% ../nbs/20_ssm.ipynb #1d5925d0
 @_plain
@@ -292,7 +300,21 @@ def _toeplitz(k):
     k = F.pad(k, (0, T))[..., None, :].expand(*k.shape[:-1], T, 2*T).flatten(-2)
     return k[..., :T*(2*T-1)].unflatten(-1, (T, 2*T-1))[..., :T]
 
-# %% ../nbs/20_ssm.ipynb #35dbddd3
+# %% ../nbs/20_ssm.ipynb #93b91427
+def _scan_inputs(u, h0, dt, *pairs):
+    "What `diag_scan` takes, checked, in the widest type among input and parameters."
+    H, N = pairs[0][0].shape
+    if not isinstance(u, torch.Tensor): raise TypeError(f"u must be a tensor, not {type(u).__name__}")
+    if u.is_complex(): raise TypeError(f"u must be real, not {u.dtype}")
+    if u.dim() != 3 or u.shape[1] != H: raise ValueError(f"u must be (B, H, L) with H={H} as in dt, not {tuple(u.shape)}")
+    if h0 is not None:
+        if not isinstance(h0, torch.Tensor): raise TypeError(f"h0 must be a tensor or None, not {type(h0).__name__}")
+        if h0.dtype not in (torch.float32, torch.float64): raise TypeError(f"h0 is {h0.dtype}; a state stays in float32 or float64")
+        if h0.shape != (len(u), H, N, 2): raise ValueError(f"h0 must be (B, H, N, 2), here {(len(u), H, N, 2)}, not {tuple(h0.shape)}")
+    wide = torch.promote_types(u.dtype, dt.dtype)
+    return u.to(wide), None if h0 is None else h0.to(wide), dt.to(wide), *((re.to(wide), im.to(wide)) for re, im in pairs)
+
+# %% ../nbs/20_ssm.ipynb #7f1d3d18
 @_plain
 def diag_scan(
     u, # Input `(B, H, L)`, real
@@ -306,11 +328,13 @@ def diag_scan(
 ): # Output `(B, ch, H, L)`; with `return_state` also the state `(B, H, N, 2)`
     "Causal output of `diag_kernel`'s model without FFT; real pairs in, and no complex number is ever made."
     dt, A, B, C = _pairs(dt, A=A, B=B, C=C)
-    u = u.to(dt.dtype)
-    (batch, H, L), N, ch = u.shape, A[0].shape[1], C[0].shape[0]
+    N, ch = A[0].shape[1], C[0].shape[0]
+    u, h0, dt, A, B, C = _scan_inputs(u, h0, dt, A, B, C)
+    batch, H, L = u.shape
+    if not L: return (u.new_zeros(batch, ch, H, 0), u.new_zeros(batch, H, N, 2) if h0 is None else h0) if return_state else u.new_zeros(batch, ch, H, 0)
     T = min(L, max(32, 2*N))
     J = -(-L//T)
-    log_a, gain = discs[disc](A, dt[:, None])
+    log_a, gain = _log_steps(A, dt, disc)
     powers = _powers(log_a, torch.arange(T+1, device=u.device, dtype=u.dtype))          # (H, T+1, N) each
     b = [o[:, None] for o in _mul(gain, B)]
     out = _mul([2*o.transpose(0, 1)[:, :, None] for o in C], [o[:, None] for o in powers])  # 2 C A_bar^i  (H, ch, T+1, N)
@@ -319,7 +343,7 @@ def diag_scan(
     left = _mul(b, [o[:, :T].flip(1) for o in powers])                                   # A_bar^(T-1-i) B_bar
     ub = F.pad(u, (0, J*T-L)).view(batch, H, J, T).transpose(0, 1).reshape(H, batch*J, T)
     drive = (ub @ torch.cat(left, -1)).view(H, batch, J, 2, N).permute(3, 1, 0, 4, 2)    # (2, B, H, N, J)
-    first = torch.zeros_like(drive[..., 0]) if h0 is None else h0.to(u.dtype).movedim(-1, 0)
+    first = torch.zeros_like(drive[..., 0]) if h0 is None else h0.movedim(-1, 0)
     h = linear_scan_pair(torch.stack([o[:, T] for o in powers])[..., None], drive, first)
     h = torch.cat([first[..., None], h[..., :-1]], -1)                                   # before each block
     y = ub @ _toeplitz(K).transpose(1, 2).flatten(2) + h.permute(2, 1, 4, 0, 3).reshape(H, batch*J, 2*N) @ out[:, :, 1:].flatten(1, 2).mT

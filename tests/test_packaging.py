@@ -7,11 +7,13 @@ from configparser import ConfigParser
 from pathlib import Path
 import pytest
 from conftest import ROOT
+from lrpt_nb.scan import plugins as scan_plugins
 from repo import copy_tree, default_exp, files, notebooks, read_nb, settings
 
 cfg = settings()
 lib = cfg['lib_path']
 modules = sorted(filter(None, (default_exp(read_nb(ROOT/o)) for o in notebooks())))
+plugins = {o.partition(':')[0].rpartition('.')[2] for o in scan_plugins.values()}     # imported when first wanted
 
 def run(*cmd, **kw):
     "Run `cmd`, without this checkout on its path, and return its output; the output is the message when it fails."
@@ -28,7 +30,7 @@ def dists(key):
     return {re.match(r'[\w.-]+', o.strip())[0].lower() for o in cfg.get(key, '').splitlines() if o.strip()}
 
 def test_imports_are_declared():
-    "What a module imports when loaded is a requirement; what a function imports may come with an extra."
+    "What a module imports when loaded is a requirement; what a function or a plug-in imports may come with an extra."
     run_time = dists('requirements')
     extras = {d for k in cfg if k.endswith('_requirements') and not k.startswith('dev_') for d in dists(k)}
     dist = {'sklearn': 'scikit-learn'}
@@ -41,7 +43,7 @@ def test_imports_are_declared():
             elif isinstance(n, ast.ImportFrom) and not n.level: names = [n.module]
             else: continue
             for top in {o.split('.')[0] for o in names} - set(sys.stdlib_module_names) - {lib}:
-                if dist.get(top, top).lower() not in run_time | (extras if n in lazy else set()):
+                if dist.get(top, top).lower() not in run_time | (extras if n in lazy or f.stem in plugins else set()):
                     rows.append(f'{f.name}:{n.lineno}: {top} is not in settings.ini')
     assert not rows, '\n'.join(rows)
 
@@ -136,9 +138,22 @@ def test_clean_environment_is_consistent(clean_python):
 
 @pytest.mark.install
 def test_every_module_imports(clean_python, scratch):
-    code = f"import importlib; [importlib.import_module('{lib}.'+o) for o in {modules}]; import {lib}; print({lib}.__file__)"
+    code = f"import importlib; [importlib.import_module('{lib}.'+o) for o in {[o for o in modules if o not in plugins]}]; import {lib}; print({lib}.__file__)"
     where = run(clean_python, '-I', '-W', 'ignore', '-c', code, cwd=scratch).strip().splitlines()[-1]
     assert Path(where).is_relative_to(scratch/'env')
+
+@pytest.mark.install
+def test_scans_work_without_the_extra(clean_python, scratch):
+    "A plug-in whose compiler is not installed says so, and the torch path takes its place without a word."
+    code = f"""
+import warnings, torch, {lib}.scan as s
+warnings.simplefilter('error')
+a = torch.rand(2, 9)
+assert torch.allclose(s.linear_scan(a, a), s.scan_loop(a, a), atol=1e-6) and s.choose_backend('cpu') == 'tree'
+try: import {lib}.scan_numba
+except ModuleNotFoundError as e: print('no', e.name)
+"""
+    assert run(clean_python, '-I', '-c', code, cwd=scratch).split()[-2:] == ['no', 'numba']
 
 @pytest.mark.install
 @pytest.mark.parametrize('command', [o.split('=')[0] for o in cfg['console_scripts'].split()])

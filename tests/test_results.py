@@ -44,3 +44,34 @@ def test_the_demo_shows_the_effect():
     c = Comparison.load(results/'digit_pairs')
     e = c.difference(('transformer', 'masked'), ('transformer', 'scratch'))
     assert e.value >= .05 and e.low > 0
+
+# speed: what README and the bench notebook say, from the rows `lrpt_bench` wrote
+
+@pytest.fixture(scope='module')
+def frame():
+    from lrpt_nb.bench import load_bench
+    return load_bench(results)
+
+def test_every_timed_rung_was_right(frame):
+    checked = frame[frame.rel_err.notna()]
+    assert (checked.rel_err < 1e-3).all() and len(checked) > 100
+    assert set(frame[frame.rel_err.isna()].rung) <= {'s4 kernel', 's4d kernel'}       # timed beside their block, checked in the kernel suite
+
+@pytest.mark.parametrize('passes', ['forward', 'forward+backward'])
+def test_auto_is_the_fastest_scan(frame, passes):
+    from lrpt_nb.bench import bench_table
+    from lrpt_nb.scan import choose_backend
+    for problem in ('scan, real', 'scan, complex', 'scan, real, constant decay'):
+        table = bench_table(frame, problem, passes)
+        assert list(table.columns) == [256, 1024, 4096, 16384, 65536]
+        assert set(table.idxmin()) == {choose_backend('cpu')}
+        assert set(table.drop(index='numba').loc[['tree', 'chunk', 'loop']].idxmin()) == {'tree'}        # what 'auto' means without numba
+
+def test_speed_targets(frame):
+    from lrpt_nb.bench import bench_table
+    both = 'forward+backward'
+    def cell(problem, rung, L, value='speedup', passes=both): return bench_table(frame, problem, passes, value).loc[rung, L]
+    assert cell('scan, real', 'tree', 4096, passes='forward') >= 4 and cell('scan, real', 'tree', 16384, passes='forward') >= 8
+    for L in (4096, 16384): assert cell('scan, real', 'numba', L, passes='forward') >= 12 and cell('scan, real', 'numba', L, 'copies', 'forward') <= 10
+    assert cell('block, s4d', 's4d', 4096) >= 4 and cell('block, s4', 's4', 4096) >= 8
+    for L in (1024, 4096, 16384, 65536): assert cell('block, s4d', 's4d kernel', L, 'ms') < .25*cell('block, s4d', 's4d', L, 'ms')

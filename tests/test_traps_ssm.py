@@ -141,6 +141,34 @@ def test_long_kernels_keep_their_digits(kind):
         K, want = Toy(kind, log_dt=log_dt)(65536), Toy(kind, log_dt=log_dt, dtype=torch.float64)(65536)
         assert rel_err(K, want) < 1e-4, log_dt
 
+@pytest.mark.parametrize('decay', [0., 1e-4])
+@pytest.mark.parametrize('disc', list(discs))
+def test_slow_decays_keep_their_phase(disc, decay):
+    "Nothing fades, so the far end counts: an angle rounded to float32 before it is multiplied by the lag is 1e-3 off at 16,384."
+    model = Toy(f'lin-{disc}', log_dt=-2.3)
+    A, B, C, dt = (o.detach() for o in model.args())
+    args = torch.complex(torch.full_like(A.real, -decay), A.imag), B, C, dt
+    wide = [o.to(torch.complex128 if o.is_complex() else torch.float64) for o in args]
+    assert rel_err(diag_kernel(*args, 16384, disc), diag_kernel_vandermonde(*wide, 16384, disc)) < 5e-6
+
+@pytest.mark.parametrize('kind', ['lin-zoh', 'lin-bilinear', 'dplr'])
+def test_second_derivatives_are_refused(kind):
+    "Written-out ways back have no second derivative: an error, not a wrong number."
+    model = Toy(kind)
+    for p in model.parameters():
+        with pytest.raises(RuntimeError, match='first derivative only'): torch.autograd.grad(model(20).sum(), p, create_graph=True)
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_gradient_where_the_bilinear_rule_wipes_out(dtype):
+    "A_bar = 0 has no logarithm, but the kernel has a derivative there: the textbook's."
+    grads = []
+    for fast in (True, False):
+        A, dt = torch.tensor([[-1+0j]], dtype=torch.complex64).to(torch.promote_types(dtype, torch.complex64)).requires_grad_(), torch.tensor([2.], dtype=dtype).requires_grad_()
+        one, z = torch.ones_like(A.detach()), A*dt[:, None]/2
+        K = diag_kernel(A, one, one[None], dt, 6, 'bilinear') if fast else 2*torch.stack([dt/(1-z)*((1+z)/(1-z))**l for l in range(6)], -1).real
+        grads.append(torch.autograd.grad((K.flatten()*torch.arange(1, 7)).sum(), (A, dt)))
+    for got, want in zip(*grads): assert rel_err(got, want) < 1e-5
+
 @pytest.mark.parametrize('kind', ['lin-zoh', 'lin-bilinear', 'dplr'])
 def test_autocast_changes_nothing(kind):
     for dtype in (torch.bfloat16, torch.float16):
@@ -171,6 +199,10 @@ def test_errors_name_the_argument(f, named):
         with pytest.raises(ValueError, match=f'^{name} must be'): f(*{**good, name: bad}.values())
     for bad in (0, -1, True):
         with pytest.raises(ValueError, match='L must be'): f(*{**good, 'L': bad}.values())
+    for name in (*named, 'dt'):
+        for bad in (.1, good[name].detach().numpy()):
+            with pytest.raises(TypeError, match=f'^{name} must be a tensor'): f(*{**good, name: bad}.values())
+    with pytest.raises(TypeError, match='dt must be a tensor'): f(*[.1]*(len(named)+1), 10)
 
 # memory (TRAPS 24): no tensor of H*N*L numbers, and twice the length at most twice the largest
 
