@@ -6,7 +6,7 @@
 __all__ = ['RegressionLoss', 'supervised_loss', 'supervised_head', 'DenoiseLearner', 'denoise_learner', 'fill_in',
            'show_denoised', 'SPLearner', 'sp_learner', 'load_learner']
 
-# %% ../nbs/52_learner.ipynb #14f12a8b
+# %% ../nbs/52_learner.ipynb #fe70b436
 import pickle, random, warnings
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,8 @@ from fastcore.foundation import L
 
 import lrpt_nb
 from .core import check_choice, check_threads, seed_scope, set_seed
-from .models import DenoiseHead, PoolHead, SeqBody, SeqModel, arch_info, backend_of, body_head_split, create_body, n_params, sizes
+from .models import DenoiseHead, PoolHead, SeqBody, SeqModel, arch_info, backend_of, bodies, body_head_split, create_body, n_params, sizes
+from .lm import LMBody
 from .optim import adamw, mark_time_parameters
 from .presets import size_settings
 from .data import SeqDataLoaders, show_sequences
@@ -97,7 +98,7 @@ class DenoiseLearner(Learner):
         dl = self.dls[ds_idx].new(shuffle=False) if dl is None else dl
         show_denoised(self, dl, max_n, **kwargs)
 
-# %% ../nbs/52_learner.ipynb #01d07dee
+# %% ../nbs/52_learner.ipynb #42e17cc3
 def denoise_learner(
     dls:SeqDataLoaders, # Labels, if any, are not looked at
     body, # A `SeqBody`, trained in place, or the path of a saved one
@@ -114,8 +115,8 @@ def denoise_learner(
     "A learner that trains `body` to reconstruct the inputs of `dls`; the best validation epoch's weights are kept."
     tensors = {}
     if not isinstance(dls, SeqDataLoaders): raise TypeError(f"dls must come from seq_dls or load_task, not {type(dls).__name__}")
-    if not isinstance(body, (SeqBody, str, Path)): raise TypeError(f"body must be a SeqBody or the path of a saved one, not {type(body).__name__}")
-    if not isinstance(body, SeqBody): body, tensors, *_ = load_body(body, {}, dls)
+    if not isinstance(body, (SeqBody, LMBody, str, Path)): raise TypeError(f"body must be a SeqBody or the path of a saved one, not {type(body).__name__}")
+    if isinstance(body, (str, Path)): body, tensors, *_ = load_body(body, {}, dls)
     if diff := [k for k in ('d_in', 'vocab_size') if body.config[k] != getattr(dls.prep, k)]:
         raise ValueError(f"body was made for {diff[0]}={body.config[diff[0]]}; these DataLoaders have {getattr(dls.prep, diff[0])}")
     task, prep = dls.task, dls.prep
@@ -229,7 +230,7 @@ class SPLearner(Learner):
         "Let everything learn."
         self.freeze_to(0)
 
-# %% ../nbs/52_learner.ipynb #8bea3dfe
+# %% ../nbs/52_learner.ipynb #d9149b5e
 def sp_learner(
     dls:SeqDataLoaders, # From `seq_dls` or `load_task`
     arch='transformer', # A name of `list_archs()`, or a pattern: a list of names, one a layer
@@ -266,10 +267,11 @@ def sp_learner(
         source = f"{str(body_file(pretrained))} ({card['objective']['name']}, {card['epochs']} epochs, validation loss {card['valid_loss']})"
         report = TransferReport([f'body.{k}' for k in loaded], ['head.out.weight', 'head.out.bias'], [f'denoise_head.{k}' for k in extra], source)
     else:
-        defaults = (sizes['small'] if '+' not in arch else dict(d_model=sizes['small']['d_model'])) | (dict(max_len=longest) if arch_kwargs.get('pos') == 'learned' else {})
+        if arch in bodies: defaults = bodies[arch].data_settings(dls) if hasattr(bodies[arch], 'data_settings') else {}
+        else: defaults = (sizes['small'] if '+' not in arch else dict(d_model=sizes['small']['d_model'])) | (dict(max_len=longest) if arch_kwargs.get('pos') == 'learned' else {})
         body = create_body(**(defaults | asked), d_in=dls.prep.d_in, vocab_size=dls.prep.vocab_size)
-    if body.config['pos'] == 'learned' and longest > body.config['max_len']:
-        raise ValueError(f"the longest sequence has length {longest}, but the learned position table ends at max_len={body.config['max_len']}")
+    if (limit := body.config.get('max_len')) and longest > limit:
+        raise ValueError(f"the longest sequence has length {longest}, but {'the learned position table' if body.config.get('pos') == 'learned' else f'arch={arch!r}'} ends at max_len={limit}")
     get_objective(objective, body.causal, dls.prep.is_tokens)
     head, (loss, default_metrics) = supervised_head(dls, body.d_model, pool), supervised_loss(dls)
     learn = SPLearner(dls, SeqModel(body, head).to(dls.device), loss_func=loss if loss_func is None else loss_func, splitter=body_head_split, opt_func=adamw, lr=lr, wd=wd, train_bn=False,

@@ -6,7 +6,7 @@
 __all__ = ['symbol_rules', 'lm_files', 'pythia_70m', 'one_token', 'refuse_symbols', 'train_symbols', 'symbol_ids', 'grey_levels',
            'used_rows', 'LMEmbedding', 'lm_folder', 'read_lm', 'LMBody', 'lm_body', 'lm_settings']
 
-# %% ../nbs/37_lm.ipynb #0f7cef21
+# %% ../nbs/37_lm.ipynb #7578b93f
 import json
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import nn
 
 from fastcore.basics import patch
 from .core import Registry, rel_err
+from .models import register_body
 
 # %% ../nbs/37_lm.ipynb #70c3562a
 def one_token(
@@ -333,3 +334,7 @@ def lm_settings(
     x = ds.x[real]
     low, high = (x.min().item(), x.max().item()) if len(x) else (0., 0.)
     return dict(low=low, high=high if high > low else low+1)
+
+# %% ../nbs/37_lm.ipynb #84adccd2
+lm_body.data_settings = lm_settings
+register_body('lm', lm_body)

@@ -6,7 +6,7 @@
 __all__ = ['TransferReport', 'body_file', 'read_card', 'check_writable', 'write_body', 'load_tensors', 'symbols_hash',
            'load_body']
 
-# %% ../nbs/45_transfer.ipynb #8885879a
+# %% ../nbs/45_transfer.ipynb #083f37d1
 import hashlib, json, os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save
 
 from .core import atomic_write, seed_scope
 from .models import SeqBody, create_body
+import lrpt_nb.lm # registers the body of that name
 from .data import SeqDataLoaders
 
 # %% ../nbs/45_transfer.ipynb #abd0a6a6

@@ -263,3 +263,23 @@ def test_self_pretraining_then_fine_tuning_learns(folders, kind, objective):
                 opt.zero_grad(); loss.backward(); opt.step()
                 losses.append(loss.item())
             assert np.isfinite(losses).all() and losses[-1] < .8*losses[0], (step.__name__, losses[0], losses[-1])
+
+# by name, through the learner
+
+@pytest.mark.parametrize('x', ('strings', 'array2'))
+def test_a_learner_takes_an_lm_by_name(x, tmp_path, monkeypatch):
+    from toys import toy_dls
+    from lrpt_nb.learner import load_learner, sp_learner
+    monkeypatch.chdir(tmp_path)
+    dls, kw = toy_dls(x), dict(arch='lm', causal=True, d_model=32, n_layers=1, new_symbols='train', seed=0)
+    learn = sp_learner(dls, **kw)
+    with learn.no_bar(), learn.no_logging():
+        learn.self_pretrain(1)
+        learn.save_body('b')
+        learn.fit_one_cycle(1, 1e-3)
+    learn.export('m.pkl')
+    rows = dls.test_dl([dls.valid_ds.raw(i) for i in range(3)])
+    assert torch.allclose(load_learner('m.pkl').get_preds(dl=rows)[0], learn.get_preds(dl=rows)[0], atol=1e-5)
+    again = sp_learner(dls, 'lm', causal=True, pretrained='b')
+    assert len(again.transfer.loaded) == len(learn.model.body.state_dict())
+    with pytest.raises(ValueError, match='causal'): sp_learner(dls, 'lm')
