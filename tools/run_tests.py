@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from repo import ROOT, notebooks
 
-# one thread each, two notebooks at a time
+# one thread each, two notebooks or test files at a time
 threads = {o: '1' for o in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS')}
 env = {**os.environ, **threads, 'OMP_WAIT_POLICY': 'PASSIVE', 'MPLBACKEND': 'Agg', 'PYTHONUNBUFFERED': '1'}
 n_workers = 2
@@ -99,7 +99,7 @@ def main():
     title(f'notebooks: nbdev_test on {len(nbs)}, {n_workers} at a time')
     results.append(run_notebooks(nbs))
     title('pytest')
-    results.append(run_pytest('tests', f'--ignore={checks}'))
+    results.append(run_pytest('tests', f'--ignore={checks}', '-n', str(n_workers), '--dist', 'loadfile'))
     title('result')
     for name, (p, f, s) in zip(('checks', 'notebooks', 'pytest'), results):
         say(f'{name:<10} {p:4} passed  {len(f):4} failed' + (f'  {s:4} skipped' if s else ''))
