@@ -6,10 +6,11 @@
 __all__ = ['suites', 'ATTENTION_MAX', 'BASELINE_MAX', 'baselines', 'default_lengths', 'Problem', 'ParityError', 'outcome',
            'check_parity', 'interleaved', 'kept_bytes', 'median', 'time_problem', 'scan_problems', 'kernel_problems',
            'plain_conv', 'conv_problems', 'textbook_dplr_kernel', 'PlainSSM', 'BareAttention', 'KernelOnly',
-           'build_block', 'block_problems', 'run_bench', 'load_bench', 'bench_table', 'plot_bench', 'lrpt_bench']
+           'build_block', 'block_problems', 'run_bench', 'load_bench', 'bench_table', 'plot_bench', 'lrpt_bench',
+           'preset_steps']
 
-# %% ../nbs/62_bench.ipynb #1575623c
-import json, math, time
+# %% ../nbs/62_bench.ipynb #cd31d465
+import json, math, subprocess, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -398,3 +399,41 @@ def lrpt_bench(
             print(f'written to {path}')
     except ParityError as e: raise SystemExit(f'lrpt_bench: {e}')
     finally: limit_threads(before)
+
+# %% ../nbs/62_bench.ipynb #eee8e242
+_preset_code = """
+import json, resource, sys, time, torch
+from lrpt_nb.core import keep_memory
+from lrpt_nb.models import PoolHead, SeqModel, checkpoint_blocks, create_body, n_params
+from lrpt_nb.optim import adamw, mark_time_parameters
+from lrpt_nb.presets import size_settings
+s = json.loads(sys.argv[1])
+torch.set_num_threads(s['threads']); torch.manual_seed(0); keep_memory()
+body, learner = size_settings(s['size'], s['arch']) if s['size'] else ({}, {})
+model = SeqModel(create_body(s['arch'], d_in=1, **(body | s['settings'])), PoolHead(body.get('d_model', s['settings'].get('d_model')), 10, learner.get('pool', 'mean')))
+if s['checkpoint']: checkpoint_blocks(model.body)
+opt, seconds, losses = adamw(list(model.parameters()), lr=learner.get('lr', 1e-3), wd=learner.get('wd', .01)), [], []
+mark_time_parameters(opt, model, learner.get('ssm_lr', 1e-3))
+for _ in range(s['steps']):
+    start = time.perf_counter()
+    loss = torch.nn.functional.cross_entropy(model(torch.randn(s['bs'], s['L'], 1)), torch.randint(10, (s['bs'],)))
+    loss.backward(); opt.step(); opt.zero_grad()
+    seconds.append(round(time.perf_counter()-start, 2)); losses.append(loss.item())
+print(json.dumps(s | dict(seconds=seconds, losses=losses, params=n_params(model.body), peak_gib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/2**20, 2))))
+"""
+
+def preset_steps(
+    arch:str, # A name of `list_archs()`
+    size:str=None, # A preset, or None and `settings`
+    L:int=1024, # Length
+    bs:int=50, # Rows a batch
+    steps:int=3, # Training steps
+    checkpoint:bool=False, # Compute blocks again on the way back
+    threads:int=2, # Threads torch may use
+    **settings # Of the body
+) -> dict: # Settings, `seconds` of each step, `losses`, `params`, `peak_gib`
+    "Train a preset for a few steps in a process of its own."
+    asked = dict(arch=arch, size=size, L=L, bs=bs, steps=steps, checkpoint=checkpoint, threads=threads, settings=settings)
+    run = subprocess.run([sys.executable, '-W', 'ignore', '-c', _preset_code, json.dumps(asked)], capture_output=True, text=True)
+    if run.returncode: raise RuntimeError(f"{arch} {size or settings} did not run: {run.stderr.strip().splitlines()[-1]}")
+    return json.loads(run.stdout.splitlines()[-1])

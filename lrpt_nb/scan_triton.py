@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['Config', 'INTERPRETED', 'launch_config', 'registers', 'tuning_pays', 'triton_usable', 'triton_scan']
 
-# %% ../nbs/11_scan_triton.ipynb #a7ea3b56
+# %% ../nbs/11_scan_triton.ipynb #2a72e2bb
 import os
 from collections import namedtuple
 from contextlib import nullcontext
 
 import torch
-from torch.autograd.function import once_differentiable
+from .core import first_derivative_only
 
 from .scan import fall_back, scan_adjoint, scan_backends, scan_tree
 try: import triton, triton.language as tl
@@ -387,7 +387,7 @@ def _give_up(x, e):
     _broken[x.device.type, x.dtype] = why = f"{type(e).__name__}: {e}"
     fall_back('triton', why)
 
-# %% ../nbs/11_scan_triton.ipynb #15d97a30
+# %% ../nbs/11_scan_triton.ipynb #0dbfa65d
 def _torch_forward(a, b, h0, reverse):
     "The torch path, in float32 or wider."
     narrow = torch.promote_types(a.dtype, b.dtype)
@@ -413,7 +413,7 @@ class _TritonScan(torch.autograd.Function):
         return h, hT
 
     @staticmethod
-    @once_differentiable
+    @first_derivative_only
     def backward(ctx, g, gT):
         a, h, h0 = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
