@@ -99,7 +99,7 @@ def main():
     title(f'notebooks: nbdev_test on {len(nbs)}, {n_workers} at a time')
     results.append(run_notebooks(nbs))
     title('pytest')
-    results.append(run_pytest('tests', f'--ignore={checks}', '-n', str(n_workers), '--dist', 'loadfile'))
+    results.append(run_pytest('tests', f'--ignore={checks}', '-n', str(n_workers), '--dist', 'loadfile', '--max-worker-restart=0'))
     title('result')
     for name, (p, f, s) in zip(('checks', 'notebooks', 'pytest'), results):
         say(f'{name:<10} {p:4} passed  {len(f):4} failed' + (f'  {s:4} skipped' if s else ''))
