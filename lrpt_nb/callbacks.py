@@ -150,7 +150,7 @@ class KeepBest(TrackerCallback):
         self.weights,self.trained = None,False
         super().after_fit()
 
-# %% ../nbs/51_callbacks.ipynb #d82ba646
+# %% ../nbs/51_callbacks.ipynb #65b7eb18
 class AutoPrecision(MixedPrecision):
     "fastai's mixed precision with autocast on the device in use."
     name = 'mixed_precision'
@@ -159,6 +159,12 @@ class AutoPrecision(MixedPrecision):
         if device == 'cuda' and not half and not torch.cuda.is_bf16_supported(): raise ValueError("this GPU has no bfloat16; use to_fp16()")
         self.autocast = torch.autocast(device, dtype=torch.float16 if half else torch.bfloat16)
         self.learn.scaler,self.scales = torch.amp.GradScaler(device, **(self.kwargs | dict(enabled=half))),[]
+    def before_batch(self): self.autocast.__enter__(); self.entered = True
+    def after_loss(self): self.close()
+    def close(self):
+        "Leave autocast, also after an error: it belongs to the process, and the next model would compute with what it has cached."
+        if getattr(self, 'entered', False): self.autocast.__exit__(None, None, None)
+        self.entered = False
 
 class Curves:
     "The numbers of a finished fit, without its learner: kept and pickled where fastai's `Recorder` would lose them."
