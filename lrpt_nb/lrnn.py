@@ -6,7 +6,7 @@
 __all__ = ['BLOCK', 'PIECE', 'dlr_inits', 'dlr_kernel_loop', 'dlr_kernel', 'dlr_scan', 'DSS', 'LinearRNN', 'DLR',
            'mimo_scan_loop', 'mimo_scan', 'MIMO', 'LRU', 'S5']
 
-# %% ../nbs/22_lrnn.ipynb #b78e3f9c
+# %% ../nbs/22_lrnn.ipynb #d0033069
 import math
 
 import torch
@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from .conv import long_conv
 from .core import Registry, check_choice, no_autocast
 from .discretisation import _length, _mul, _pairs, _plain
+from .gaps import gap_powers, gap_steps, shared_gap_scan
 from .s4 import S4D, StateSpace
 from .scan import choose_backend, linear_scan, linear_scan_pair
 from .ssm import diag_init, discs, nplr_legs
@@ -126,14 +127,14 @@ def dlr_scan(
         ys.append(y)
     return torch.cat(ys, -1), torch.stack(tuple(h), -1)
 
-# %% ../nbs/22_lrnn.ipynb #5064b694
+# %% ../nbs/22_lrnn.ipynb #1e0c0995
 def _whole(name, value, least=1):
     if isinstance(value, bool) or not isinstance(value, int) or value < least: raise ValueError(f"{name} must be an int of at least {least}, not {value!r}")
     return value
 
 class DSS(S4D):
     "Diagonal state spaces with the exponential kernel and one spectrum for all channels (Gupta, Gu and Berant 2022, DSS-EXP)."
-    no_decay = *S4D.no_decay, 'C'
+    no_decay = 'log_decay', 'freq', 'log_dt', 'C'   # no `B` to spare
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past; otherwise a second kernel looks ahead
@@ -150,7 +151,7 @@ class DSS(S4D):
         self.register_buffer('B', ones, persistent=False)
         nn.init.normal_(self.C, std=.5)                 # `W = 2C` is standard normal
 
-# %% ../nbs/22_lrnn.ipynb #ec48b07f
+# %% ../nbs/22_lrnn.ipynb #6f3d7e59
 def _wide(p): return p.to(torch.promote_types(p.dtype, torch.float32))
 
 def _log_uniform(n, dt_min, dt_max):
@@ -158,7 +159,8 @@ def _log_uniform(n, dt_min, dt_max):
     return torch.empty(n).uniform_(math.log(dt_min), math.log(dt_max))
 
 class LinearRNN(StateSpace):
-    "What `DLR`, `LRU` and `S5` share: skip, gate, step mode. A subclass has `filter(u)` and `run(u, state)`."
+    "What `DLR`, `LRU` and `S5` share: skip, gate, step mode. A subclass has `filter(u, gaps)` and `run(u, state, gaps)`."
+    takes_gaps = True
     def __init__(self, d_model, causal, dropout):
         nn.Module.__init__(self)
         self.causal,self.mode,self._rate = causal,'auto',1.
@@ -176,22 +178,24 @@ class LinearRNN(StateSpace):
 
     def extend(self,
         x, # The next positions `(B, L, D)`
-        state=None # What `step` or `extend` returned before, real pairs; None at the start
+        state=None, # What `step` or `extend` returned before, real pairs; None at the start
+        gaps=None # Time since the previous position `(B, L)`, in usual steps
     ): # `(y (B, L, D), state)`
         "Go on with a piece of any length."
         self.only_causal()
-        y, state = self.run(x.transpose(1, 2), state)
+        y, state = self.run(x.transpose(1, 2), state, **self.given_gaps(gaps, x))
         return self.mix(y.transpose(1, 2).contiguous(), x), state
 
     def step(self,
         x, # One position `(B, D)`
-        state=None # What `step` or `extend` returned before; None at the start
+        state=None, # What `step` or `extend` returned before; None at the start
+        gaps=None # Time since the previous position `(B,)`, in usual steps
     ): # `(y (B, D), state)`
         "One step of the recurrence."
-        y, state = self.extend(x[:, None], state)
+        y, state = self.extend(x[:, None], state, None if gaps is None else gaps[:, None])
         return y[:, 0], state
 
-# %% ../nbs/22_lrnn.ipynb #4155a6bc
+# %% ../nbs/22_lrnn.ipynb #0c71d7fc
 dlr_inits = Registry('init')
 dlr_inits.register('omega', lambda N: 2*math.pi*torch.arange(N)/N)
 dlr_inits.register('random', lambda N: torch.randn(N))
@@ -224,60 +228,66 @@ class DLR(LinearRNN):
         "The convolution kernels this layer stands for."
         return dlr_kernel(**self.pairs(), L=L)
 
-    def run(self, u, state=None):
-        "Causal output `(B, D, L)` and last state `(B, D, N, 2)`."
+    def run(self, u, state=None, gaps=None, way=0):
+        "Output `(B, D, L)` of one direction and its last state `(B, D, N, 2)`."
         A, W = self.pairs().values()
-        return dlr_scan(u, A, W[0], state)
+        return dlr_scan(u, A, W[way], state) if gaps is None else shared_gap_scan(u, gaps, A, W[way], state)
 
-    def filter(self, u):
-        "The convolutions alone, `(B, D, L)`; piece by piece in real arithmetic where there is no Fourier transform."
+    def filter(self, u, gaps=None):
+        "The convolutions alone, `(B, D, L)`; piece by piece in real arithmetic where there is no Fourier transform, and over `gaps (B, L)`."
         check_choice('mode', self.mode, ('auto', 'conv', 'scan'))
-        if self.mode == 'conv' or self.mode == 'auto' and u.device.type != 'mps': return super().filter(u)
-        y = self.run(u)[0]
+        if gaps is not None and self.mode == 'conv': raise ValueError("mode='conv': with gaps the layer is no convolution; use mode='auto' or 'scan'")
+        if gaps is None and (self.mode == 'conv' or self.mode == 'auto' and u.device.type != 'mps'): return super().filter(u)
+        y = self.run(u, None, gaps)[0]
         if self.causal: return y
-        A, W = self.pairs().values()
-        return y + F.pad(dlr_scan(u.flip(-1), A, W[1])[0].flip(-1)[..., 1:], (0, 1))
+        ahead = self.run(u.flip(-1), None, None if gaps is None else gaps.flip(-1), 1)[0].flip(-1)
+        return y + F.pad(ahead[..., 1:], (0, 1))
 
-# %% ../nbs/22_lrnn.ipynb #dfd71811
+# %% ../nbs/22_lrnn.ipynb #fbafd15a
 def mimo_scan_loop(
     u, # Input `(B, D, L)`
-    a, # Decay `(N, 2)`, real pairs
+    a, # Decay `(N, 2)`, real pairs, or one for each step `(B, N, L, 2)`
     B, # Input matrix `(N, D, 2)`
     C, # Output matrices `(ch, D, N, 2)`; the second reads what is ahead
-    h0=None # State before the first step `(B, N, 2)`
+    h0=None, # State before the first step `(B, N, 2)`
+    gain=None # Factor of `B u_t`, `(B, N, L, 2)`
 ): # `(B, D, L)`, float64
     "The recurrence step by step in float64: the oracle of `mimo_scan`."
-    a, B, C = (torch.complex(*(o.double() for o in _split(z))) for z in (a, B, C))
+    a, B, C, gain = (None if z is None else torch.complex(*(o.double() for o in _split(z))) for z in (a, B, C, gain))
     drive, L = torch.einsum('nd,bdl->bnl', B, u.to(B.dtype)), u.shape[-1]
+    if gain is not None: drive = gain*drive
+    if a.dim() == 1: a = a[:, None].expand(-1, L)
     h, out = 0 if h0 is None else torch.complex(*_split(h0.double())), [None]*L
     for t in range(L):
-        h = a*h + drive[..., t]
+        h = a[..., t]*h + drive[..., t]
         out[t] = torch.einsum('dn,bn->bd', C[0], h).real
     h = torch.zeros_like(drive[..., 0])
     for t in reversed(range(L if len(C) > 1 else 0)):
         out[t] = out[t] + torch.einsum('dn,bn->bd', C[1], h).real
-        h = a*h + drive[..., t]
+        h = a[..., t]*h + drive[..., t]
     return torch.stack(out, -1)
 
-# %% ../nbs/22_lrnn.ipynb #b8e35df4
+# %% ../nbs/22_lrnn.ipynb #1374b220
 def _states(a, drive, h0, reverse, pair):
     "All states, real and imaginary parts `(B, N, L)`, and the last `(B, N, 2)`."
+    a = a[:, None] if a.dim() == 2 else a                               # constant, or `(B, N, L, 2)`
     if pair:
-        h, end = linear_scan_pair(a.T[..., None], torch.stack(drive), None if h0 is None else h0.movedim(-1, 0), reverse, return_state=True)
+        h, end = linear_scan_pair(a.movedim(-1, 0), torch.stack(drive), None if h0 is None else h0.movedim(-1, 0), reverse, return_state=True)
         return h.unbind(0), end.movedim(0, -1).contiguous()
     h0 = None if h0 is None else torch.view_as_complex(h0.contiguous())
     # `torch.complex` would keep its arguments
-    h, end = linear_scan(torch.view_as_complex(a.contiguous())[:, None], torch.view_as_complex(torch.stack(drive, -1)), h0, reverse, return_state=True)
+    h, end = linear_scan(torch.view_as_complex(a.contiguous()), torch.view_as_complex(torch.stack(drive, -1)), h0, reverse, return_state=True)
     return (h.real, h.imag), torch.view_as_real(end)
 
 @_plain
 def mimo_scan(
     u, # Input `(B, D, L)`
-    a, # Decay `(N, 2)`, real pairs, modulus at most 1
+    a, # Decay `(N, 2)`, real pairs, modulus at most 1; or one for each step `(B, N, L, 2)`
     B, # Input matrix `(N, D, 2)`
     C, # Output matrices `(ch, D, N, 2)`; the second reads what is ahead, from lag 1
     h0=None, # State before the first step `(B, N, 2)`
     pair:bool=False, # In real arithmetic only
+    gain=None # Factor of `B u_t`, `(B, N, L, 2)`
 ): # Output `(B, D, L)`; state after the last step `(B, N, 2)`
     "`h_t = a*h_{t-1} + B u_t`, `y_t = Re(C h_t)`: a linear RNN whose channels share one diagonal state (S5 paper, section 3)."
     u = u.to(torch.promote_types(u.dtype, a.dtype))
@@ -285,23 +295,24 @@ def mimo_scan(
     def times(m, x): return torch.bmm(m.expand(len(x), -1, -1), x)
     def read(C, h): return times(C[..., 0], h[0]) - times(C[..., 1], h[1])
     drive = [times(o, u) for o in B.unbind(-1)]
+    if gain is not None: drive = _mul(gain.unbind(-1), drive)
     h, end = _states(a, drive, h0, False, pair)
     y = read(C[0], h)
     if len(C) > 1: y = y + F.pad(read(C[1], _states(a, drive, None, True, pair)[0])[..., 1:], (0, 1))
     return y, end
 
-# %% ../nbs/22_lrnn.ipynb #09a0f1b9
+# %% ../nbs/22_lrnn.ipynb #a320a32e
 class MIMO(LinearRNN):
-    "What `LRU` and `S5` share: the scan. A subclass has `pairs()` with `a (N, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`."
+    "What `LRU` and `S5` share: the scan. A subclass has `pairs(gaps)`, what `mimo_scan` takes beside input and state."
     @_plain
-    def run(self, u, state=None):
+    def run(self, u, state=None, gaps=None):
         "Output `(B, D, L)` and the last state of the causal direction `(B, N, 2)`."
         check_choice('mode', self.mode, ('auto', 'complex', 'pair'))
-        return mimo_scan(u, **self.pairs(), h0=state, pair=self.mode == 'pair' or self.mode == 'auto' and u.device.type == 'mps')
+        return mimo_scan(u, **self.pairs(gaps), h0=state, pair=self.mode == 'pair' or self.mode == 'auto' and u.device.type == 'mps')
 
-    def filter(self, u):
+    def filter(self, u, gaps=None):
         "The recurrences alone, `(B, D, L)`; both directions."
-        return self.run(u)[0]
+        return self.run(u, None, gaps)[0]
 
     def backend(self, device) -> str:
         "What the layer computes with on `device`."
@@ -330,13 +341,17 @@ class LRU(MIMO):
         self.B = nn.Parameter(torch.randn(N, d_model, 2)*(.5/d_model)**.5)
         self.C = nn.Parameter(torch.randn(1 if causal else 2, d_model, N, 2)*(1/N)**.5)
 
-    def pairs(self) -> dict: # `a (N, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`, in float32 or wider
+    def pairs(self,
+        gaps=None # Time since the previous position `(B, L)`: powers of the decay
+    ) -> dict: # `a (N, 2)` or, over gaps, `(B, N, L, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`, in float32 or wider
         "Decay, scaled input matrix and output matrices as real pairs."
         # far beyond what matters, exponents stop before their exponentials do
-        size, angle, gain = torch.exp(-_wide(self.log_nu).clamp(max=30).exp()), _wide(self.log_theta).clamp(max=15).exp(), _wide(self.log_gamma).clamp(max=30).exp()
-        return dict(a=torch.stack([size*angle.cos(), size*angle.sin()], -1), B=gain[:, None, None]*_wide(self.B), C=_wide(self.C))
+        nu, angle, gain = (_wide(o).clamp(max=top).exp() for o, top in ((self.log_nu, 30), (self.log_theta, 15), (self.log_gamma, 30)))
+        size = torch.exp(-nu)
+        a = (size*angle.cos(), size*angle.sin()) if gaps is None else gap_powers(torch.stack([-nu, angle], -1), gaps)
+        return dict(a=torch.stack(a, -1), B=gain[:, None, None]*_wide(self.B), C=_wide(self.C))
 
-# %% ../nbs/22_lrnn.ipynb #97119ff1
+# %% ../nbs/22_lrnn.ipynb #f63f8b0d
 class S5(MIMO):
     "State-space layer with one diagonal state for all channels, from HiPPO-N, scanned (Smith et al. 2023)."
     no_decay = 'log_decay', 'freq', 'log_dt'
@@ -360,11 +375,16 @@ class S5(MIMO):
         self.B = nn.Parameter(torch.randn(N, d_model, 2)*(.5/d_model)**.5)
         self.C = nn.Parameter(torch.randn(1 if causal else 2, d_model, N, 2)*(1/d_state)**.5)
 
-    def pairs(self) -> dict: # `a (N, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`, in float32 or wider
+    def pairs(self,
+        gaps=None # Time since the previous position `(B, L)`: scales the step sizes
+    ) -> dict: # `a (N, 2)`, `B (N, D, 2)`, `C (ch, D, N, 2)`; over gaps `a` and `gain (B, N, L, 2)`; in float32 or wider
         "Decay, input matrix and output matrices of a step as real pairs; conjugates are in `C`."
         decay, dt = (_wide(o).clamp(max=15).exp() for o in (self.log_decay, self.log_dt))   # beyond it all is forgotten at once
         A, dt = torch.stack([-decay, _wide(self.freq)], -1), dt*self.rate
         dt, A = _pairs(dt, A=A[:, None])                                # each state is a channel of its own
+        if gaps is not None:
+            a, gain = (torch.stack(o, -1) for o in gap_steps(A, dt[:, None]*gaps[:, None], self.disc))
+            return dict(a=a, gain=gain, B=_wide(self.B), C=2*_wide(self.C))
         (re, im), gain = discs[self.disc](A, dt[:, None])
         size, B = torch.exp(re), torch.stack(_mul(gain, _wide(self.B).unbind(-1)), -1)
         return dict(a=torch.cat([size*im.cos(), size*im.sin()], -1), B=B, C=2*_wide(self.C))

@@ -16,12 +16,13 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from .attention import Attention, LocalAttention, attn_inits, positions
-from .parts import Block, TokenEmbedding, ValueEmbedding, norms
+from .parts import Block, TimedEmbedding, TokenEmbedding, ValueEmbedding, norms
 from .core import Registry, check_choice
 from .heads import DenoiseHead, PairHead, PoolHead, StepHead, pools
 from .lrnn import DLR, DSS, LRU, S5
 from .mega import Mega
 from .s4 import S4, S4D
+from .scan import choose_backend
 
 # %% ../nbs/30_models.ipynb #56fe948b
 @dataclass
@@ -116,7 +117,7 @@ def _mimetic(mixers):
     if not found: raise ValueError("weights='mimetic' is for attention, and this body has none")
     for o in found: attn_inits['mimetic'](o)
 
-# %% ../nbs/30_models.ipynb #d40c8982
+# %% ../nbs/30_models.ipynb #242adc5e
 class SeqBody(nn.Module):
     "Embedding, positions, blocks, norm: `(x, lengths) -> (B, L, D)`; made by `create_body`."
     def __init__(self, embed, pos, blocks, norm, config):
@@ -133,9 +134,9 @@ class SeqBody(nn.Module):
         mask=None # Boolean `(B, L)`: True where the position is hidden
     ): # `(B, L, D)`
         "One vector a position."
-        h = self.pos(self.embed(x, mask))
+        h, gaps = self.pos(self.embed(x, mask)), self.embed.gaps(x, lengths)
         for block in self.blocks:
-            h = checkpoint(block, h, lengths, use_reentrant=False) if self.checkpointing and self.training and torch.is_grad_enabled() else block(h, lengths)
+            h = checkpoint(block, h, lengths, gaps, use_reentrant=False) if self.checkpointing and self.training and torch.is_grad_enabled() else block(h, lengths, gaps)
         return h if self.norm is None else self.norm(h, lengths)
 
     def extend(self,
@@ -147,9 +148,9 @@ class SeqBody(nn.Module):
         if not isinstance(self.pos, nn.Identity) and self.config['pos'] != 'none': raise ValueError(f"pos={self.config['pos']!r} has no state to carry on; extend needs pos='none'")
         for i, block in enumerate(self.blocks):
             if not hasattr(block.mixer, 'extend'): raise ValueError(f"layer {i} ({type(block.mixer).__name__}) has no recurrent form, so this body cannot go on in pieces")
-        h, new = self.embed(x), []
+        h, gaps, new = self.embed(x), self.embed.gaps(x), []
         for block, s in zip(self.blocks, state or [None]*len(self.blocks)):
-            h, s = block.extend(h, s)
+            h, s = block.extend(h, s, gaps)
             new.append(s)
         return h if self.norm is None else self.norm(h), new
 
@@ -176,6 +177,7 @@ def backend_of(
     if not hasattr(body, 'blocks'): return f'attention of {type(body).__name__}'
     device = next(body.parameters()).device
     def one(mixer):
+        if body.config.get('time_channel') and getattr(mixer, 'takes_gaps', False): return f'scan over gaps ({choose_backend(device)})'
         if hasattr(mixer, 'backend'): return mixer.backend(device)
         return f'{type(mixer).__name__}, a layer that does not say'
     return ' + '.join(dict.fromkeys(one(o.mixer) for o in body.blocks))
@@ -217,9 +219,12 @@ def create_body(
     order:str='pre', # A name of `parts.orders`
     drop:str='each', # A name of `parts.drops`
     weights:str='default', # How they begin, a name of `body_inits`
+    time_channel:bool=False, # The last of `d_in` channels is `log(gap/usual gap)`
     **settings # For the layers, such as `n_heads` or `d_state`
 ) -> SeqBody:
     "Build the body of a sequence model."
+    if time_channel and d_in is None or isinstance(arch, str) and arch in bodies and time_channel:
+        raise ValueError(f"time_channel=True needs values, of which it is the last channel, and a body of blocks; got d_in={d_in}, arch={arch!r}")
     if isinstance(arch, str) and arch in bodies:
         given = dict(d_in=d_in, vocab_size=vocab_size, d_model=d_model, n_layers=n_layers, pos=pos, ff_mult=ff_mult, dropout=dropout, max_len=max_len)
         return bodies[arch](causal=causal, **{k: v for k, v in given.items() if v is not None}, **settings)
@@ -232,7 +237,7 @@ def create_body(
     if causal and norms[norm].over_time: raise ValueError(f"norm={norm!r} averages over time, so a causal body would see the future while it trains; use norm='layer'")
     pos = arch_info(arch).pos if pos is None else pos
     P, each = positions[pos], _layer_settings(found, settings, pos)
-    embed = ValueEmbedding(d_in, d_model) if vocab_size is None else TokenEmbedding(vocab_size, d_model)
+    embed = TokenEmbedding(vocab_size, d_model) if d_in is None else (TimedEmbedding if time_channel else ValueEmbedding)(d_in, d_model)
     table = P(d_model, max_len) if P.where == 'embedding' else nn.Identity()
     blocks = []
     for i in range(n_layers):
@@ -241,7 +246,7 @@ def create_body(
     body_inits[weights]([o.mixer for o in blocks])
     config = dict(arch='+'.join(o.name for o in found), d_in=d_in, vocab_size=vocab_size, d_model=d_model, n_layers=n_layers, causal=causal, pos=pos,
                   ff_mult=found[0].ff_mult if ff_mult is None and len(found) == 1 else ff_mult, dropout=dropout, max_len=max_len if pos == 'learned' else None,
-                  norm=norm, order=order, drop=drop, weights=weights, **_on_record(found, [o.mixer for o in blocks], settings))
+                  norm=norm, order=order, drop=drop, weights=weights, time_channel=time_channel, **_on_record(found, [o.mixer for o in blocks], settings))
     return SeqBody(embed, table, blocks, norms[norm](d_model) if order == 'pre' else None, config)
 
 # %% ../nbs/30_models.ipynb #4cf489d6

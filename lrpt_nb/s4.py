@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['StateSpace', 'set_rate', 'S4D', 'S4']
 
-# %% ../nbs/21_s4.ipynb #6dd10008
+# %% ../nbs/21_s4.ipynb #5ccad23d
 import math
 from numbers import Integral, Real
 
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from .conv import long_conv
 from .core import check_choice, no_autocast
+from .gaps import check_gaps, gap_scan
 from .ssm import diag_init, diag_inits, diag_kernel, diag_scan, diag_step, discs, dplr_kernel, dplr_step, nplr_legs
 
 # %% ../nbs/21_s4.ipynb #44402a83
@@ -38,10 +39,10 @@ def _check(x, shape, D, state=None, sizes=()):
     if state.dtype not in (torch.float32, torch.float64): raise TypeError(f"state is {state.dtype}; a state stays in float32 or float64")
     if state.shape != (len(x), *sizes): raise ValueError(f"state must be {(len(x), *sizes)} for a batch of {len(x)}, not {tuple(state.shape)}")
 
-# %% ../nbs/21_s4.ipynb #81484ed0
+# %% ../nbs/21_s4.ipynb #f240c690
 class StateSpace(nn.Module):
-    "What `S4D` and `S4` share: parameters, convolution, GELU, gated linear unit."
-    no_decay,modes = ('log_decay', 'freq', 'log_dt', 'B'),('auto', 'conv')
+    "What `S4D` and `S4` share: parameters, convolution, GELU, gated linear unit. With `takes_gaps`, a subclass has `filter(u, gaps)`."
+    no_decay,modes,takes_gaps = ('log_decay', 'freq', 'log_dt', 'B'),('auto', 'conv'),False
     def __init__(self, d_model, causal, d_state, n_ssm, dt_min, dt_max, A, B, dropout):
         super().__init__()
         d_model = _count('d_model', d_model)
@@ -75,14 +76,23 @@ class StateSpace(nn.Module):
 
     def forward(self,
         x, # `(B, L, D)`
-        lengths=None # Real length of each row `(B,)`; later positions are padding
+        lengths=None, # Real length of each row `(B,)`; later positions are padding
+        gaps=None # Time since the previous position `(B, L)`, in usual steps
     ): # `(B, L, D)`
         "Mix over time and channels; what stands in the padding never reaches a real position."
         _check(x, '(B, L, D)', len(self.skip))
+        more = self.given_gaps(gaps, x)
         if lengths is not None:
-            x = x.masked_fill((torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[..., None], 0)
+            pad = torch.arange(x.shape[1], device=x.device) >= lengths[:, None]
+            x, more = x.masked_fill(pad[..., None], 0), {k: o.masked_fill(pad, 1) for k, o in more.items()}
         # contiguous: elementwise functions and the linear map are 50 % faster than on a transposed view, forward and backward
-        return self.mix(self.filter(x.transpose(1, 2)).transpose(1, 2).contiguous(), x)
+        return self.mix(self.filter(x.transpose(1, 2), **more).transpose(1, 2).contiguous(), x)
+
+    def given_gaps(self, gaps, x):
+        "`gaps`, when there are any, as keyword arguments for `x (B, L, D)`; raise where the layer takes none."
+        if gaps is None: return {}
+        if not self.takes_gaps: raise ValueError(f"{type(self).__name__} takes no gaps: its step is the same everywhere")
+        return dict(gaps=check_gaps(gaps, x.shape[:2]))
 
     def filter(self,
         u # `(B, D, L)`
@@ -120,10 +130,10 @@ def set_rate(
         raise
     return module
 
-# %% ../nbs/21_s4.ipynb #630cbeae
+# %% ../nbs/21_s4.ipynb #c91638a3
 class S4D(StateSpace):
     "Diagonal state-space layer: convolution, GELU, gated linear unit (Gu et al. 2022, S4D; defaults as in their code)."
-    modes = 'auto', 'conv', 'scan'
+    modes,takes_gaps = ('auto', 'conv', 'scan'),True
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past; otherwise a second kernel looks ahead
@@ -146,8 +156,14 @@ class S4D(StateSpace):
         "The convolution kernels this layer stands for."
         with no_autocast(self.C): return diag_kernel(**self.pairs(), L=L, disc=self.disc)
 
-    def filter(self, u):
-        "The convolutions alone, `(B, D, L)`; by a scan in real arithmetic where there is no Fourier transform."
+    def by_gaps(self, u, gaps, h0=None):
+        "Output `(B, D, L)` over unequal steps and the last state of the causal direction."
+        if self.mode == 'conv': raise ValueError("mode='conv': with gaps the layer is no convolution; use mode='auto' or 'scan'")
+        return gap_scan(u, gaps, **self.pairs(), disc=self.disc, h0=h0, pair=self.backend(u.device) == 'scan of real pairs')
+
+    def filter(self, u, gaps=None):
+        "The convolutions alone, `(B, D, L)`; by a scan in real arithmetic where there is no Fourier transform, and over `gaps (B, L)`."
+        if gaps is not None: return self.by_gaps(u, gaps)[0]
         if self.backend(u.device) != 'scan of real pairs': return super().filter(u)
         with no_autocast(u):
             p = self.pairs()
@@ -158,11 +174,15 @@ class S4D(StateSpace):
 
     def step(self,
         x, # One position `(B, D)`
-        state=None # What `step` or `extend` returned before, `(B, D, N, 2)`; None at the start
+        state=None, # What `step` or `extend` returned before, `(B, D, N, 2)`; None at the start
+        gaps=None # Time since the previous position `(B,)`, in usual steps
     ): # `(y (B, D), state)`
         "One step of the recurrence."
         self.only_causal()
         _check(x, '(B, D)', len(self.skip), state, (*self.C.shape[1:],))
+        if gaps is not None:
+            y, state = self.extend(x[:, None], state, gaps[:, None])
+            return y[:, 0], state
         with no_autocast(x):
             a, b, C = diag_step(**{k: p.to(self.wide(x)) for k, p in self.pairs().items()}, disc=self.disc)
             h = b*x.to(self.wide(x))[..., None]
@@ -172,11 +192,15 @@ class S4D(StateSpace):
 
     def extend(self,
         x, # The next positions `(B, L, D)`
-        state=None # What `step` or `extend` returned before; None at the start
+        state=None, # What `step` or `extend` returned before; None at the start
+        gaps=None # Time since the previous position `(B, L)`, in usual steps
     ): # `(y (B, L, D), state)`
         "Go on with a piece of any length."
         self.only_causal()
         _check(x, '(B, L, D)', len(self.skip), state, (*self.C.shape[1:],))
+        if gaps is not None:
+            y, state = self.by_gaps(x.transpose(1, 2), **self.given_gaps(gaps, x), h0=state)
+            return self.mix(y.transpose(1, 2).contiguous(), x), state
         with no_autocast(x): y, state = diag_scan(x.transpose(1, 2), *self.pairs().values(), disc=self.disc, h0=state, return_state=True)
         return self.mix(y[:, 0].transpose(1, 2).contiguous(), x), state
 
