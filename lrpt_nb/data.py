@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SeqDataset', 'SeqDL', 'show_sequences', 'SeqDataLoaders', 'seq_dls']
 
-# %% ../nbs/40_data.ipynb #b5654012
+# %% ../nbs/40_data.ipynb #94539d8c
 import copy, hashlib, random
 
 import matplotlib.pyplot as plt
@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from fastai.data.load import DataLoader
 from fastai.torch_core import to_device
+from fastcore.foundation import L
 
 from .core import check_choice, default_device
 from .frames import is_table, read_table
@@ -224,7 +225,7 @@ def show_sequences(
     if not ds.prep.is_tokens: fig.supxlabel('step', fontsize=9)
     if scaled: fig.supylabel('channels, scaled', fontsize=9)
 
-# %% ../nbs/40_data.ipynb #692f3dde
+# %% ../nbs/40_data.ipynb #acdeb0f4
 class SeqDataLoaders(DataLoaders):
     "`train`, `valid` and perhaps `test`, and what is needed to prepare new rows the same way."
     def __init__(self, *loaders, path='.', device=None, settings=None, pretrain_ds=None):
@@ -259,7 +260,11 @@ class SeqDataLoaders(DataLoaders):
         "A loader over new rows, prepared as the training rows were."
         if is_table(x):
             if self.table is None: raise ValueError("x is a table, but this model was made from arrays; pass arrays, or make it with seq_dls(table, ...)")
-            t = read_table(x, **(self.table if y is not None else self.table | dict(y=None)))
+            if y is not None: raise ValueError("the labels of a table are a column of it, so y is not needed")
+            named = self.table | dict(groups=None) # new rows need not say their group, nor have labels
+            here = getattr(x, 'columns', None) if hasattr(x, 'columns') else x.column_names
+            if any(o not in here for o in L(named['y'])): named['y'] = None
+            t = read_table(x, **named)
             x, y, lengths, times = t.x, t.y, None, t.times
         ds = self._dataset(_as_inputs(x, pair, times, lengths, self.prep.read_kw, self.train.dataset.towers), y)
         return SeqDL(ds, bs=bs or self.train.bs, device=self.device)
@@ -317,7 +322,7 @@ class SeqDataLoaders(DataLoaders):
                     max_len=p.max_len, unequal_lengths=p.ragged, channels=p.n_values, vocab_size=p.vocab_size, kind=t.kind, outputs=t.c,
                     bs=self.train.bs, **self.settings, **(dict(time_channel=True) if p.n_side else {}))
 
-# %% ../nbs/40_data.ipynb #68460835
+# %% ../nbs/40_data.ipynb #2eefcfbe
 def _take(y, idxs):
     if y is None: return None
     return [y[i] for i in idxs] if isinstance(y, (list, tuple)) else np.asarray(y)[idxs]
@@ -349,7 +354,8 @@ def _fingerprint(ds):
     for o in (ds.x, ds.lengths, ds.y):
         if o is None: continue
         h.update(str((getattr(o, 'dtype', 'stored'), tuple(o.shape))).encode())
-        for i in [slice(None)] if isinstance(o, torch.Tensor) else [np.arange(i, min(i+4096, len(o))) for i in range(0, len(o), 4096)]: h.update(o[i].contiguous().numpy().tobytes())
+        if isinstance(o, torch.Tensor): h.update(o.contiguous().numpy().tobytes())
+        else: o.digest(h)
     return h.hexdigest()[:12]
 
 def _outside(spec, lengths, name):
@@ -363,7 +369,7 @@ def _outside(spec, lengths, name):
     if n is None and lengths is not None and not isinstance(x, (list, tuple)): raise ValueError(f"x came padded, with lengths; a padded array of {name} rows needs its lengths too: {name}=(x, y, lengths)")
     return dict(x=x, y=y, lengths=n)
 
-# %% ../nbs/40_data.ipynb #7ccd163b
+# %% ../nbs/40_data.ipynb #a608f3a1
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array, tensor or memory map, list of arrays, list of strings, pandas frame, Hugging Face `Dataset`
     y=None, # Labels, one a row, or one a step (`kind='dense'`); a column's name for a table; None to pretrain only
@@ -390,6 +396,7 @@ def seq_dls(
     sampler=None, # Chance of each row to be drawn in training: 'balanced', or one weight a row of `x`
     columns=None, # Of a table: the columns that are the sequence
     row:str=None, # Of a long table: the column that says which row a line belongs to
+    tail:str=None, # Of a wide table: whether `NaN` at the end of a row is 'missing' or the 'end' of the row
     num_workers:int=0, # Processes that read ahead; for rows on disk
     context:str=None # How they start: 'spawn', 'fork', 'forkserver'
 ) -> SeqDataLoaders:
@@ -398,12 +405,12 @@ def seq_dls(
     outside = {name: dict(o) for name, spec in dict(valid=valid, test=test).items() if spec is not None and (o := _outside(spec, lengths, name)) is not None}
     table = None
     if is_table(x):
-        table = dict(y=y, columns=columns, row=row, times=times, groups=groups, kind=kind)
+        table = dict(y=y, columns=columns, row=row, times=times, groups=groups, lengths=lengths, per='step' if kind.startswith('dense') else 'row', tail=tail)
         for o in outside.values():
             if is_table(o['x']): t = read_table(o['x'], **table); o.update(x=t.x, y=t.y, times=t.times, groups=t.groups)
         t = read_table(x, **table)
-        x, y, times, groups = t.x, t.y, t.times, t.groups
-    elif named := [k for k, v in dict(columns=columns, row=row).items() if v is not None]: raise ValueError(f"{named[0]} names a column, but x is a {type(x).__name__}, not a table")
+        x, y, times, groups, lengths = t.x, t.y, t.times, t.groups, None
+    elif named := [k for k, v in dict(columns=columns, row=row, tail=tail).items() if v is not None]: raise ValueError(f"{named[0]} names a column, but x is a {type(x).__name__}, not a table")
     elif any(is_table(o['x']) for o in outside.values()): raise ValueError("valid or test is a table, but x is not")
     read_kw, towers = dict(x_kind=x_kind, layout=layout, tokenizer=tokenizer, symbols=symbols), 1 if pair is None else 2
     rows = _as_inputs(x, pair, times, lengths, read_kw, towers)

@@ -131,7 +131,7 @@ class InputPrep:
         steps = np.exp(x[:length, -1].detach().cpu().numpy().astype(np.float64))*self.gap
         return np.cumsum(steps)-steps[0]
 
-# %% ../nbs/38_prep.ipynb #4fbb3fc8
+# %% ../nbs/38_prep.ipynb #09045a08
 class StoredInput:
     "Encoded rows on disk: indexing reads and encodes."
     def __init__(self,
@@ -144,6 +144,7 @@ class StoredInput:
     @property
     def shape(self): return self.rows.shape
     def take(self, idxs): return StoredInput(self.rows.take(idxs), self.prep)
+    def digest(self, h): self.rows.digest(h)
     def __getitem__(self, idxs):
         one = np.ndim(idxs) == 0
         r = self.rows.read(np.asarray(idxs))
@@ -159,6 +160,9 @@ class StackedInput:
     @property
     def shape(self): return (len(self), max(o.shape[1] for o in self.parts), *self.parts[0].shape[2:])
     def take(self, idxs): return StackedInput(self.parts, self.idxs[np.asarray(idxs)])
+    def digest(self, h):
+        h.update(self.idxs.tobytes())
+        for o in self.parts: h.update(o.contiguous().numpy().tobytes()) if isinstance(o, torch.Tensor) else o.digest(h)
     def __getitem__(self, idxs):
         at = self.idxs[np.asarray(idxs).reshape(-1)]
         part = np.searchsorted(self.starts, at, 'right')-1

@@ -165,7 +165,7 @@ def _read_times(times, rows):
         out[i, :n] = t-t[0]
     return out
 
-# %% ../nbs/35_rows.ipynb #71b7d934
+# %% ../nbs/35_rows.ipynb #572afcca
 def is_stored(
     x # What a user handed over
 ) -> bool:
@@ -210,6 +210,15 @@ class StoredRows:
         real = None if lengths is None else np.arange(x.shape[1]) < lengths[:, None]
         if self.is_tokens: return Rows(np.where(real, x, -1).astype(np.int64) if real is not None else x.astype(np.int64), lengths, self.symbols)
         return _value_rows(x if x.ndim == 3 else x[..., None], lengths if real is None or not real.all() else None, 'NLC')
+
+    def digest(self,
+        h # With a method `update`
+    ):
+        "Feed all rows, as they lie on disk, to a checksum."
+        size = max(1, self.block//max(1, int(np.prod(self.shape[1:]))))
+        for i in range(0, len(self), size):
+            at = self.idxs[i:i+size]
+            for o in self.x.take(at) if isinstance(self.x, Ragged) else [self.x[at]]: h.update(np.ascontiguousarray(o).tobytes())
 
     def blocks(self):
         "All rows, some at a time, in the order they lie in."
