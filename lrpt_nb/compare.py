@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ShowProgress', 'RunsFailed', 'Tuning', 'tune', 'compare', 'lrpt_compare', 'Comparison']
 
-# %% ../nbs/60_compare.ipynb #22a8f1e7
+# %% ../nbs/60_compare.ipynb #b57524b8
 import itertools, json, sys, time
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,7 +19,7 @@ import lrpt_nb
 import lrpt_nb.report # gives `Comparison` its pictures and pages
 from .core import atomic_write, default_device, thread_policy
 from .data import SeqDataLoaders
-from .tasks import list_tasks, load_task, tasks
+from .tasks import find_task, list_tasks, load_task, tasks
 from .runs import higher_is_better, settings_key
 from .workers import FolderBusy, RunLog, Watch, lock_folder, needs_this_process, run_all, run_name
 from .plan import check_runs, plan_runs
@@ -92,7 +92,7 @@ def tick(self:ShowProgress, running):
     if terminal: print(f'\r\x1b[K{text[:150]}', end='', flush=True)
     else: self.say(text)
 
-# %% ../nbs/60_compare.ipynb #41e69da9
+# %% ../nbs/60_compare.ipynb #bc72feb1
 class RunsFailed(RuntimeError):
     "Some runs failed; `comparison` holds the others, or is None."
     def __init__(self,
@@ -109,7 +109,7 @@ def _data(task, frac, task_settings):
         if frac != 1.0 or task_settings: raise ValueError("frac and task_settings go with the name of a task; for data of your own use seq_dls(..., frac=)")
         return task
     if not isinstance(task, str): raise TypeError(f"task must be the name of a task or what seq_dls gives, not {type(task).__name__}; names: {', '.join(list_tasks())}")
-    return load_task(task, frac=frac, **(tasks.items[task].recipe.get('task_settings', {}) if task in tasks else {}) | (task_settings or {}))
+    return load_task(task, frac=frac, **(find_task(task).recipe.get('task_settings', {}) | (task_settings or {})))
 
 def _workers(n_workers, runs, dls, say):
     "Processes to use; 0 for this one."

@@ -165,7 +165,7 @@ def _read_times(times, rows):
         out[i, :n] = t-t[0]
     return out
 
-# %% ../nbs/35_rows.ipynb #572afcca
+# %% ../nbs/35_rows.ipynb #61f92e1a
 def is_stored(
     x # What a user handed over
 ) -> bool:
@@ -208,7 +208,7 @@ class StoredRows:
             lengths = self.lengths[idxs]
         else: x, lengths = np.asarray(self.x[at]), None if self.lengths is None else self.lengths[idxs]
         real = None if lengths is None else np.arange(x.shape[1]) < lengths[:, None]
-        if self.is_tokens: return Rows(np.where(real, x, -1).astype(np.int64) if real is not None else x.astype(np.int64), lengths, self.symbols)
+        if self.is_tokens: return Rows(x.astype(np.int64) if real is None else np.where(real, x.astype(np.int64), -1), lengths, self.symbols)
         return _value_rows(x if x.ndim == 3 else x[..., None], lengths if real is None or not real.all() else None, 'NLC')
 
     def digest(self,
