@@ -233,6 +233,18 @@ def test_class_labels_are_names():
     assert read_table(ds, columns='step').x == [['pos'], ['neg'], ['pos']]
     assert read_table(ds.add_column('rec', [0, 0, 0]).map(lambda o: dict(v=1.), features=None).cast_column('y', ClassLabel(names=names)).select([0, 0]), columns='v', row='rec', y='y').y.tolist() == ['pos']
 
+def test_labels_that_are_null_are_not_the_first_class():
+    names = ClassLabel(names=['neg', 'pos'])
+    ds = Dataset.from_dict(dict(v=[[1.], [2., 3.]], y=[None, 1], tags=[[None], [1, 0]]), features=Features(v=List(Value('float32')), y=names, tags=List(names)))
+    assert read_table(ds, y='y', columns='v').y.tolist() == [None, 'pos']
+    assert [o.tolist() for o in read_table(ds, y='tags', columns='v', per='step').y] == [[None], ['pos', 'neg']]
+
+def test_columns_named_by_numbers():
+    f = pd.DataFrame({0: [0, 0, 1], 1: [5, 6, 7], 2: [1, 1, 0]})
+    t = read_table(f, row=0, columns=1, y=2) # one name: whole numbers stay whole
+    assert [o.tolist() for o in t.x] == [[5, 6], [7]] and t.x[0].dtype.kind == 'i' and t.y.tolist() == [1, 0] and t.channels == [1]
+    assert read_table(f, columns=range(2), y=np.int64(2)).x.tolist() == [[0, 5], [0, 6], [1, 7]]
+
 # 51: Hugging Face datasets, ragged or not, named columns
 
 @pytest.mark.parametrize('feature', (List(Value('float32')), LargeList(Value('float32')), List(Value('float64')), List(Value('float16'))), ids=str)
@@ -299,6 +311,11 @@ def test_51_rows_that_cannot_be_read(rows, feature, words):
     if not isinstance(feature, Array3D):
         again = concatenate_datasets([Dataset.from_dict(dict(v=rows[:1]), features=Features(v=feature))]*3 + [Dataset.from_dict(dict(v=rows), features=Features(v=feature))]) # rows are counted across chunks
         with pytest.raises(ValueError, match=words.replace('row 1', 'row 4')): read_table(again, columns='v')
+
+def test_51_rows_are_counted_across_large_chunks():
+    half = Dataset.from_dict(dict(v=[[1]]*150))
+    ds = concatenate_datasets([half, Dataset.from_dict(dict(v=[[1]]*120 + [[2, None]]))])
+    with pytest.raises(ValueError, match='row 270 '): read_table(ds)
 
 def test_51_what_is_not_one_dataset():
     ds = Dataset.from_dict(dict(v=[[1.], [2.]]))
