@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['block_rng', 'row_blocks']
 
-# %% ../nbs/31_blocks.ipynb #42baf2ae
+# %% ../nbs/31_blocks.ipynb #4d5bc15e
 import multiprocessing, zlib
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from itertools import count
 
 import numpy as np
@@ -23,7 +24,7 @@ def block_rng(
     if seed < 0: raise ValueError(f"seed must be 0 or more, not {seed}")
     return np.random.default_rng([zlib.crc32(name.encode()), int(seed), int(block)])
 
-# %% ../nbs/31_blocks.ipynb #45ddcc28
+# %% ../nbs/31_blocks.ipynb #c56e6785
 def row_blocks(
     make, # `rng -> rows`; with workers importable by name, settings given by `functools.partial`
     seed:int=0, # Of the whole data set
@@ -39,6 +40,8 @@ def row_blocks(
         ahead = [submit(k) for k in range(2*n_workers)]
         try:
             for k in count(len(ahead)):
-                yield ahead.pop(0).result()
+                try: rows = ahead.pop(0).result()
+                except BrokenProcessPool: raise RuntimeError(f"a process that should make rows ended; a script needs its main part under `if __name__ == '__main__':` for n_workers={n_workers}, or pass n_workers=1") from None
+                yield rows
                 ahead.append(submit(k))
         finally: pool.shutdown(wait=False, cancel_futures=True)

@@ -6,8 +6,8 @@
 __all__ = ['symbol_rules', 'lm_files', 'pythia_70m', 'one_token', 'refuse_symbols', 'train_symbols', 'symbol_ids', 'grey_levels',
            'used_rows', 'LMEmbedding', 'lm_folder', 'read_lm', 'LMBody', 'lm_body', 'lm_settings']
 
-# %% ../nbs/37_lm.ipynb #7578b93f
-import json
+# %% ../nbs/37_lm.ipynb #5d880c21
+import math, json
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -322,17 +322,20 @@ def lm_body(
                   new_symbols=new_symbols, low=low, high=high, levels=levels, max_len=getattr(c, 'max_position_embeddings', None), dropout=dropout, hf=_spec(c), ids=ids)
     return LMBody(LMEmbedding(vectors, rows, None if d_in is None else (low, high, levels)), lm, config)
 
-# %% ../nbs/37_lm.ipynb #9e3c813b
+# %% ../nbs/37_lm.ipynb #cbb14164
 def lm_settings(
     dls # `SeqDataLoaders`
 ) -> dict: # `symbols`, or `low` and `high`
     "What `lm_body` must know about the data, from the training rows."
     if dls.prep.is_tokens: return dict(symbols=dls.prep.symbols)
     ds = dls.train.dataset if dls.pretrain_ds is None else dls.pretrain_ds # all training rows, when labels were thinned out
-    real = ~torch.isnan(ds.x)
-    if ds.lengths is not None: real &= (torch.arange(ds.x.shape[1]) < ds.lengths[:, None])[..., None]
-    x = ds.x[real]
-    low, high = (x.min().item(), x.max().item()) if len(x) else (0., 0.)
+    low, high = math.inf, -math.inf
+    for i in range(0, len(ds.x), 4096): # rows may lie on disk
+        x = ds.x[torch.arange(i, min(i+4096, len(ds.x)))]
+        real = ~torch.isnan(x)
+        if ds.lengths is not None: real &= (torch.arange(x.shape[1]) < ds.lengths[i:i+4096, None])[..., None]
+        if real.any(): low, high = min(low, x[real].min().item()), max(high, x[real].max().item())
+    if low > high: low = high = 0.
     return dict(low=low, high=high if high > low else low+1)
 
 # %% ../nbs/37_lm.ipynb #84adccd2

@@ -6,7 +6,7 @@
 __all__ = ['metric_names', 'scratch_inits', 'higher_is_better', 'row_scores', 'RowScore', 'Trace', 'falling', 'fingerprint',
            'set_apart', 'settings_key', 'plain', 'make_learner', 'train_run', 'run_one', 'test_scores']
 
-# %% ../nbs/54_runs.ipynb #f36185a6
+# %% ../nbs/54_runs.ipynb #249a1c96
 import datetime, hashlib, json, math, time
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastcore.basics import noop
 
 from .core import limit_threads, machine_info, seed_scope, versions
 from .models import arch_info, n_params
-from .data import SeqDL, SeqDataLoaders
+from .data import SeqDataLoaders
 from .objectives import objectives
 from .callbacks import KeepBest
 from .learner import sp_learner
@@ -86,7 +86,7 @@ def falling(
     if len(losses) < 3 or not np.isfinite(losses).all(): return None
     return float((np.mean(losses[-2*k:-k]) - np.mean(losses[-k:]))/max(np.mean(losses[:k]), 1e-12))
 
-# %% ../nbs/54_runs.ipynb #98ed77e9
+# %% ../nbs/54_runs.ipynb #03a0bced
 def fingerprint(
     dls:SeqDataLoaders # The rows
 ) -> str: # 12 hexadecimal digits
@@ -94,7 +94,8 @@ def fingerprint(
     h = hashlib.sha1()
     for ds in [*(dl.dataset for dl in dls.loaders), dls.pretrain_ds]:
         for o in () if ds is None else (ds.x, ds.lengths, ds.y):
-            h.update(b'-' if o is None else f'{o.dtype}{tuple(o.shape)}'.encode() + o.contiguous().cpu().numpy().tobytes())
+            if hasattr(o, 'digest'): o.digest(h) # rows on disk
+            else: h.update(b'-' if o is None else f'{o.dtype}{tuple(o.shape)}'.encode() + o.contiguous().cpu().numpy().tobytes())
     return h.hexdigest()[:12]
 
 def set_apart(
@@ -105,7 +106,7 @@ def set_apart(
 ): # `(SeqDataLoaders without test rows, the test rows)`
     "Take the test rows out and give the others fresh loaders."
     if labels < 1: dls = dls.with_labels(labels)
-    loaders = [SeqDL(dl.dataset, bs=bs, shuffle=i == 0, seed=seed, device=dls.device) for i, dl in enumerate(dls.loaders[:2])]
+    loaders = [dl.new(bs=bs, shuffle=i == 0, seed=seed) for i, dl in enumerate(dls.loaders[:2])]
     work = SeqDataLoaders(*loaders, path=dls.path, device=dls.device, settings=dls.settings, pretrain_ds=dls.pretrain_ds)
     return work, None if dls.test is None else dls.test.dataset
 

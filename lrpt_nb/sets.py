@@ -7,8 +7,8 @@ __all__ = ['tasks', 'digit_pairs_recipe', 'short_listops', 'TaskInfo', 'register
            'listops', 'stored_rows', 'pathfinder', 'hash_seed', 'fashion_mnist_task', 'fewer', 'cifar_task',
            'scifar_task', 'imdb_task', 'retrieval_task', 'speech_commands_task', 'bidmc_task', 'ucr_task', 'find_task']
 
-# %% ../nbs/46_sets.ipynb #72998357
-import inspect
+# %% ../nbs/46_sets.ipynb #8e4bda2f
+import inspect, os
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -146,7 +146,11 @@ for _name in list_probes():
     register_task(_name, partial(probe_task, name=_name), (probes[_name].__doc__ or '').split(' Failing')[0], source='generated', options=dict(n_train=2000, n_valid=500, n_test=1000) | _own,
                   facts=dict(zip(('length', 'classes'), _probe_facts[_name])) | dict(rows=dict(train=2000, valid=500, test=1000)))
 
-# %% ../nbs/46_sets.ipynb #a4d8f37e
+# %% ../nbs/46_sets.ipynb #b4fb79a8
+def _processes(n):
+    "Worth starting others for `n` positions?"
+    return 1 if n < 10**7 else len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
 short_listops = dict(n_train=4000, n_valid=1000, n_test=2000, min_len=10, max_len=60, max_depth=5, max_args=5)
 
 @register_task('listops', mask_ratio=0.1, source='generated after Nangia and Bowman 2018; published rows: Long Range Arena', facts=dict(length=1999, classes=10, rows=dict(train=96000, valid=2000, test=2000)),
@@ -162,7 +166,7 @@ def listops(
     max_depth:int=10, # Of digits
     max_args:int=10, # Arguments of a list
     ops:tuple=listops_ops, # Operators to draw from
-    n_workers:int=2, # Processes that generate; the rows do not depend on it
+    n_workers:int=None, # Processes that generate; one for a few rows, else one a core. The rows do not depend on it
     folder=None, # Of the published files, which are read instead
     home=None # Where prepared sets are kept
 ) -> dict: # For `seq_dls`
@@ -171,7 +175,7 @@ def listops(
     rows = dict(train=n_train, valid=n_valid, test=n_test)
     settings = dict(rows=rows, seed=seed, min_len=min_len, max_len=max_len, max_depth=max_depth, max_args=max_args, ops=list(ops))
     def make(writer):
-        x, y = listops_rows(sum(rows.values()), seed, min_len, max_len, max_depth, max_args, tuple(ops), n_workers=n_workers)
+        x, y = listops_rows(sum(rows.values()), seed, min_len, max_len, max_depth, max_args, tuple(ops), n_workers=n_workers or _processes(sum(rows.values())*max_len))
         for split, a, b in zip(rows, np.cumsum([0, n_train, n_valid]), np.cumsum(list(rows.values()))): writer.add(split, x=x[a:b], y=y[a:b])
         writer.note(symbols=list(listops_vocab))
     return stored_rows(prepare('listops', settings, make, home=home, source='generated'))
@@ -188,7 +192,7 @@ def stored_rows(
         return dict(x=o['x'], y=None if y is None else np.asarray(y)) | {k: o[k] for k in ('pair',) if k in o}
     return part('train') | dict(valid=part('valid'), test=part('test')) | (dict(symbols=card['symbols']) if card.get('symbols') else {}) | more
 
-# %% ../nbs/46_sets.ipynb #411d35ab
+# %% ../nbs/46_sets.ipynb #65b5a5fb
 @register_task('pathfinder', mask_ratio=0.5, source='generated after Linsley et al. 2018; published images: Long Range Arena', facts=dict(length=1024, classes=2, rows=dict(train=160000, valid=20000, test=20000)), picture='square',
                recipe=dict(epochs=6, pretrain_epochs=6, bs=32, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(n_train=2000, n_valid=500, n_test=1000, contour_length=6),
                            tried=['Nothing was tuned: 2,000 training images of the easy setting and small bodies, the same for every arm. The published task has 160,000 images and runs of days; do not expect more than chance here.']))
@@ -200,7 +204,7 @@ def pathfinder(
     n_test:int=20000, # Test images
     contour_length:int=14, # Dashes of a long path: 6, 9, 14 are easy, intermediate, hard
     labels:str='class', # 'class' or, at every pixel, 'path'
-    n_workers:int=2, # Processes that draw; the images do not depend on it
+    n_workers:int=None, # Processes that draw; one for a few images, else one a core. The images do not depend on it
     folder=None, # Of the published images, which are read instead
     home=None # Where prepared sets are kept
 ) -> dict: # For `seq_dls`
@@ -208,14 +212,14 @@ def pathfinder(
     check_choice('labels', labels, ('class', 'path'))
     if folder is not None:
         if labels == 'path': raise ValueError("the published images come without labels of pixels; leave folder out to generate images that have them")
-        return image_rows(lra_pathfinder(resolution, folder, home=home, n_workers=n_workers))
+        return image_rows(lra_pathfinder(resolution, folder, home=home, n_workers=n_workers or _processes(10**9)))
     rows = dict(train=n_train, valid=n_valid, test=n_test)
     def make(writer):
         done, block = 0, max(1, 2**23//resolution**2)
         for i, (split, n) in enumerate(rows.items()):
             for j in range(0, n, block):
                 k = min(block, n-j)
-                x, y, path = pathfinder_rows(k, resolution, contour_length, seed=hash_seed(seed, i, j), n_workers=n_workers)
+                x, y, path = pathfinder_rows(k, resolution, contour_length, seed=hash_seed(seed, i, j), n_workers=n_workers or _processes(sum(rows.values())*resolution**2))
                 writer.add(split, x=x.reshape(k, -1), y=y.astype(np.int64), path=path.reshape(k, -1))
         writer.note(classes=['apart', 'joined'])
     found = prepare('pathfinder', dict(resolution=resolution, rows=rows, contour_length=contour_length, seed=seed), make, home=home, source='generated')
@@ -229,9 +233,9 @@ def hash_seed(
     "One seed from several, independent of each other."
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
-# %% ../nbs/46_sets.ipynb #eeffbfac
+# %% ../nbs/46_sets.ipynb #e1d15060
 @register_task('fashion_mnist', mask_ratio=0.5, public='fashion_mnist', picture='square', source='Fashion-MNIST (Xiao et al. 2017), MIT licence', facts=dict(length=784, classes=10, rows=dict(train=55000, valid=5000, test=10000)),
-               recipe=dict(epochs=15, pretrain_epochs=25, bs=64, size='small', lr=1e-3, precision='bf16', task_settings=dict(side=14, n_train=1000, n_valid=1000, n_test=2000),
+               recipe=dict(epochs=20, pretrain_epochs=20, bs=64, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(side=14, n_train=1000, n_valid=1000, n_test=2000),
                            tried=['Nothing was tuned: 1,000 training images at 14x14 and the settings of the digits demo, the same for every arm.']))
 def fashion_mnist_task(
     seed:int, # Of the split
