@@ -6,7 +6,7 @@
 __all__ = ['metric_names', 'scratch_inits', 'higher_is_better', 'row_scores', 'RowScore', 'Trace', 'falling', 'fingerprint',
            'set_apart', 'settings_key', 'plain', 'make_learner', 'train_run', 'run_one', 'test_scores']
 
-# %% ../nbs/54_runs.ipynb #249a1c96
+# %% ../nbs/54_runs.ipynb #7375641b
 import datetime, hashlib, json, math, time
 
 import numpy as np
@@ -17,7 +17,7 @@ from fastcore.basics import noop
 
 from .core import limit_threads, machine_info, seed_scope, versions
 from .models import arch_info, n_params
-from .data import SeqDataLoaders
+from .data import SeqDL, SeqDataLoaders
 from .objectives import objectives
 from .callbacks import KeepBest
 from .learner import sp_learner
