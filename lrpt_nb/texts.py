@@ -6,8 +6,8 @@
 __all__ = ['imdb_info', 'spellings', 'retrieval_info', 'lra_listops_info', 'count_chars', 'CharCodes', 'merge_groups',
            'group_holdout', 'imdb', 'decode_bytes_text', 'retrieval', 'lra_listops']
 
-# %% ../nbs/42_texts.ipynb #09396b4b
-import errno, hashlib, re, tarfile, zlib
+# %% ../nbs/42_texts.ipynb #ce75ab4e
+import ast, errno, hashlib, re, tarfile, zlib
 from pathlib import Path
 
 import numpy as np
@@ -350,20 +350,20 @@ def _blocks(rows, n=256):
         if len(block) == n: yield block; block = []
     if block: yield block
 
-# %% ../nbs/42_texts.ipynb #69edee0c
+# %% ../nbs/42_texts.ipynb #5685b5d9
 spellings = Registry('spelling')
 spellings.register('stored', lambda text: text)
-_bytes_text = re.compile(r"b(['\"])([ -~]*)\1", re.ASCII)
-_escape = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
-_escapes = {'n': '\n', 'r': '\r', 't': '\t', '\\': '\\', "'": "'", '"': '"'} | {f'x{i:02x}': chr(i) for i in range(256)}
+_bytes_text = re.compile(r"""b(?:'[^'\\\x00\n]*(?:\\.[^'\\\x00\n]*)*'|"[^"\\\x00\n]*(?:\\.[^"\\\x00\n]*)*")""")
 
 @spellings.register('decoded')
 def decode_bytes_text(
     text:str # Such as `b'caf\\xc3\\xa9'`
 ) -> str: # What the bytes spell in UTF-8; text that is not printed bytes comes back unchanged
     "The text behind Python bytes as they print."
-    if not (m := _bytes_text.fullmatch(text)): return text
-    return _escape.sub(lambda o: _escapes[o[1].lower() if o[1][0] == 'x' else o[1]], m[2]).encode('latin1').decode('utf8')
+    if not _bytes_text.fullmatch(text): return text
+    try: data = ast.literal_eval(text)
+    except (SyntaxError, ValueError): return text
+    return data.decode('utf8')
 
 # %% ../nbs/42_texts.ipynb #fe93e7d1
 retrieval_info = SourceInfo('retrieval', "Does one of two papers cite the other? Characters of the ACL Anthology Network (Radev et al. 2013).", 'Long Range Arena: Apache 2.0; the papers: terms of the ACL Anthology Network',

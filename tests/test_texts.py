@@ -50,12 +50,12 @@ def test_every_place_gives_the_same_reviews(tmp_path, monkeypatch):
     at = make_imdb(tmp_path/'raw')
     (tmp_path/'tar').mkdir()
     file = tar_of(at, tmp_path/'tar'/'aclImdb_v1.tar.gz')
-    sets = [imdb(o, home=tmp_path/f'home{i}', **few) for i, o in enumerate((at, tmp_path/'raw', str(file), tmp_path/'tar'))]
+    sets = [imdb(o, min_freq=1, home=tmp_path/f'home{i}', **few) for i, o in enumerate((at, tmp_path/'raw', str(file), tmp_path/'tar'))]
     monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path/'env'))
     assert is_ready('imdb') == 'missing'
     shutil.copytree(at, tmp_path/'env'/'imdb'/'aclImdb')
     assert is_ready('imdb') == 'folder'
-    sets.append(imdb(**few))
+    sets.append(imdb(min_freq=1, **few))
     assert is_ready('imdb') == 'prepared'
     for p in sets:
         assert p.rows == dict(train=108, valid=12, test=120) and p.splits == ['train', 'valid', 'test'] and verify(p)
@@ -78,7 +78,7 @@ def test_no_film_and_no_copy_on_both_sides(tmp_path, seed):
     "Copies differ in case and punctuation and belong to other films; they stay together all the same."
     def text(split, kind, i): return f'the same words, {kind} {i//3}' + ('!'*(i % 3)).upper()
     at = make_imdb(tmp_path, text=text, films=200)
-    p = imdb(tmp_path, valid=.2, seed=seed, **few)
+    p = imdb(tmp_path, valid=.2, seed=seed, min_freq=1, **few)
     urls = {k: (at/'train'/f'urls_{k}.txt').read_text().split('\n') for k in ('neg', 'pos')}
     side = lambda split: {(k, t.rstrip('!')) for t in all_texts(p, split) for k in ('neg', 'pos') if f' {k} ' in t}
     assert p.card['groups'] == 'film' and not side('train') & side('valid')
