@@ -70,7 +70,7 @@ def thin_steps(
     low, high = np.where(none, np.inf, bins).argmin(1), np.where(none, -np.inf, bins).argmax(1)
     return np.unique(np.arange(len(bins))[:, None]*k + np.stack([low, high], 1))
 
-# %% ../nbs/02_draw.ipynb #707a71cb
+# %% ../nbs/02_draw.ipynb #55525a6e
 def channel_scale(
     x # `(..., C)`, NaN where missing
 ) -> str: # 'shared' or 'lanes'
@@ -100,9 +100,9 @@ def _runs(on):
 def _shade(ax, edges, on, span, **style):
     "Bars over the steps where `on`, between the fractions `span` of the axes' height."
     a, b = _runs(on)
-    ax.broken_barh(list(zip(edges[a], edges[b]-edges[a])), (span[0], span[1]-span[0]), transform=ax.get_xaxis_transform(), linewidth=0, **style)
+    ax.broken_barh(list(zip(edges[a], edges[b]-edges[a])), (span[0], span[1]-span[0]), transform=ax.get_xaxis_transform(), linewidth=0, snap=False, **style)
 
-# %% ../nbs/02_draw.ipynb #8d9bcdb7
+# %% ../nbs/02_draw.ipynb #bcf9fbef
 def _draw_line(ax, t, y, **style):
     "A line with gaps where `y` is missing, thinned to the axes' width; a value alone between gaps is a dot."
     keep = thin_steps(y, max(int(ax.bbox.width), 200))
@@ -116,9 +116,9 @@ def _lanes(ax, low, high, names, hidden, own):
     def tick(i): return names[i] if not own else f'{names[i]}\n{low[i]:.3g}…{high[i]:.3g}' if high[i] > low[i] else f'{names[i]}\n{low[i]:.3g}'
     ax.set_yticks(-np.arange(len(low)), [tick(i) for i in range(len(low))], fontsize=6.5, parse_math=False)
     ax.set_ylim(-len(low)+.5, .5); ax.tick_params(axis='y', length=0)
-    ax.set_ylabel('each channel scaled' + (f', {hidden} more not shown' if hidden else ''), fontsize=7)
+    ax.set_ylabel('each channel scaled' + (f',\n{hidden} more not shown' if hidden else ''), fontsize=7)
 
-# %% ../nbs/02_draw.ipynb #bf2a1806
+# %% ../nbs/02_draw.ipynb #4569986f
 def draw_values(
     ax, # Where to draw
     row, # `(L,)` or `(L, C)`, NaN where missing
@@ -157,7 +157,7 @@ def draw_values(
             if hidden is None: _draw_line(ax, t, place(said[:, c], c), color=answer_colour, label=None if c else 'answer')
             else:
                 at = hidden[:, c]
-                ax.plot(t[at], place(said[at, c], c), '.', ms=4 if at.sum() <= 200 else 2, color=answer_colour, label=None if c else 'filled in', zorder=3)
+                ax.plot(t[at], place(said[at, c], c), '.', ms=7 if at.sum() <= 50 else 4 if at.sum() <= 200 else 2, mew=0, color=answer_colour, label=None if c else 'filled in', zorder=3)
     ax.set_xlim(edges[0], edges[-1]); ax.tick_params(labelsize=7)
     if scale == 'lanes': _lanes(ax, low[:n], high[:n], [_cut(o, 12) for o in names], C-n, limits is None)
     elif limits is not None: ax.set_ylim(low.min(), high.max())
@@ -281,7 +281,7 @@ def draw_tokens(
 def _items(o): return [s.item() if hasattr(s, 'item') else s for s in o]
 def _blank(s): return '␣' if s == ' ' else s or '∅'
 
-# %% ../nbs/02_draw.ipynb #f6dc9f6c
+# %% ../nbs/02_draw.ipynb #e477c011
 def is_square(
     L:int # Pixels
 ) -> int: # The side, or 0 when `L` is no square
@@ -310,11 +310,11 @@ def _panels(ax, images, names):
         x0 = k*(W+gap) - .5
         ax.imshow(im, extent=(x0, x0+W, H-.5, -.5), interpolation='nearest')
         if name: ax.annotate(name, (x0+W/2, H-.5), (0, -2), textcoords='offset points', ha='center', va='top', fontsize=7, annotation_clip=False)
-    ax.set_xlim(-.5, (len(images)-1)*(W+gap)+W-.5); ax.set_ylim(H-.5, -.5); ax.axis('off')
+    edge = .06*max(H, W)
+    ax.set_xlim(-.5-edge, (len(images)-1)*(W+gap)+W-.5); ax.set_ylim(H-.5, -.5-edge); ax.axis('off')
     if (spec := ax.get_subplotspec()) is None or spec.num1 == 0: # once a figure
-        for end, away in (((.5*W, -.5), (0, 3)), ((-.5, .25*H), (-3, 0))):
-            beside = ax.transData + ScaledTranslation(away[0]/72, away[1]/72, ax.figure.dpi_scale_trans)
-            ax.annotate('', end, (-.5, -.5), xycoords=beside, textcoords=beside, arrowprops=dict(arrowstyle='->', lw=.8, color='0.3', shrinkA=0, shrinkB=0), annotation_clip=False, in_layout=False)
+        for start, end in (((-.5, -.5-edge/2), (.5*W, -.5-edge/2)), ((-.5-edge/2, -.5), (-.5-edge/2, .25*H))):
+            ax.annotate('', end, start, arrowprops=dict(arrowstyle='->', lw=.8, color='0.3', shrinkA=0, shrinkB=0), annotation_clip=False)
     return ax
 
 # %% ../nbs/02_draw.ipynb #99a069bf
@@ -413,20 +413,21 @@ def _dense_tokens(ax, texts, both, names):
         if any(o[1] == colour for o in cells): _key(ax, colour, label)
     return _draw_cells(ax, cells, '' if all(len(s) == 1 for s in texts) else ' ', 'wrap', 8, 'tokens')
 
-# %% ../nbs/02_draw.ipynb #2c16d492
+# %% ../nbs/02_draw.ipynb #de6bab7b
 class Picture(NamedTuple):
     "How one kind of row is drawn."
     draw:callable # `(ax, row, mask=None, answer=None, **settings)`
     cell:tuple=(4, 1.9) # Inches of one row's axes
     filled:tuple=(8, 1.5) # The same with an answer, in one column
     xlabel:str='' # Below the figure
+    bare:bool=False # Drawn without axes
 
 pictures = Registry('picture')
 pictures.register('values', Picture(draw_values, xlabel='step'))
-pictures.register('tokens', Picture(draw_tokens, filled=(8, 2.4)))
-pictures.register('image', Picture(draw_image, (2.2, 2.3), (5.5, 2.1)))
+pictures.register('tokens', Picture(draw_tokens, filled=(8, 2.4), bare=True))
+pictures.register('image', Picture(draw_image, (2.2, 2.4), (5.5, 2.1), bare=True))
 
-# %% ../nbs/02_draw.ipynb #f0121a24
+# %% ../nbs/02_draw.ipynb #17ecb38e
 def _words(o): return f'{o:.3g}' if isinstance(o, float) else ', '.join(map(_words, o)) if isinstance(o, (list, tuple)) else visible(o, 'sans-serif')
 
 def _has_float(o): return isinstance(o, float) or isinstance(o, (list, tuple)) and any(map(_has_float, o))
@@ -454,19 +455,20 @@ def _fit(title, parts, width):
         parts = [whole[:n].rstrip(), whole[n:].lstrip()]
     title.set_text('\n'.join([cut(o) for o in parts if o]))
 
-def _legend(fig, axes, rows=1):
-    "One legend for all axes, in the strip below them that `_strip` kept free."
+def _legend(fig, axes):
+    "One legend for all axes, and the inches that it takes below them."
     entries = {}
     for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels()): entries.setdefault(label, handle)
-    strip = 0
-    if entries:
-        fit = max(1, int(fig.get_figwidth()/(.45 + .085*max(map(len, entries)))))
-        fig.legend(entries.values(), map(functools.partial(_cut, n=40), entries), loc='lower center', fontsize=7.5, frameon=False, ncols=min(fit, len(entries)), borderaxespad=.2, labelspacing=.2, columnspacing=1.2)
-        strip = .06 + .16*-(-len(entries)//fit)
-    return strip/fig.get_figheight()
+        for handle, label in zip(*ax.get_legend_handles_labels()): entries.setdefault(_cut(label, 40), handle)
+    if not entries: return 0
+    widths = [.55 + .062*len(o) for o in entries]
+    cols = len(widths) if sum(widths) < fig.get_figwidth() else max(1, int(fig.get_figwidth()/max(widths)))
+    legend = fig.legend(entries.values(), entries, loc='lower center', fontsize=7.5, frameon=False, ncols=cols, borderaxespad=.2, labelspacing=.2, columnspacing=1.2)
+    for o in legend.legend_handles:
+        if getattr(o, 'get_marker', str)() == '.': o.set_markersize(7)
+    return .08 + .16*-(-len(entries)//cols)
 
-# %% ../nbs/02_draw.ipynb #206b7967
+# %% ../nbs/02_draw.ipynb #8983405e
 def picture_grid(
     n:int, # Rows to draw, one `Axes` each
     draw=None, # `draw(ax, i)` draws row `i`; leave out to draw later
@@ -488,18 +490,25 @@ def picture_grid(
     rows = -(-n//cols)
     xlabel, marks = kind.xlabel if xlabel is None else xlabel, [_title(o, r) for o, r in zip(titles or ['']*n, right or [None]*n)]
     extra = .2*any(sum(map(len, parts)) > 12*w for parts, _ in marks) # a second line of titles
-    fig = plt.figure(figsize=figsize or (w*cols, (h+extra)*rows + .25*bool(xlabel) + .25), layout='constrained', **kwargs)
-    grid, engine = fig.add_gridspec(rows, cols), fig.get_layout_engine()
+    fig = plt.figure(figsize=figsize or (w*cols, (h+extra)*rows + .25*bool(xlabel)), layout='constrained', **kwargs)
+    grid, engine, (W, H) = fig.add_gridspec(rows, cols), fig.get_layout_engine(), fig.get_size_inches()
     axes = [fig.add_subplot(grid[i//cols, i%cols]) for i in range(n)]
-    if xlabel: fig.supxlabel(xlabel, fontsize=9)
-    def head():
+    label = fig.supxlabel(xlabel, fontsize=9, va='bottom', in_layout=False) if xlabel else None
+    if kind.bare:
+        for ax in axes: ax.axis('off')
+    def place(strip):
+        "Lay out above a strip of inches; then titles, which must know how wide their axes are, and so how high they are themselves."
+        if figsize is None: fig.set_size_inches(W, H+strip)
+        bottom = (strip + (.2 if label else 0))/fig.get_figheight()
+        engine.set(rect=(0, bottom, 1, 1-bottom))
+        if label: label.set_y((strip+.05)/fig.get_figheight())
+        engine.execute(fig)
         for ax, (parts, ok) in zip(axes, marks):
             title = ax.set_title('', fontsize=9, color='black' if ok is None else right_colour if ok else wrong_colour, parse_math=False)
             _fit(title, parts, ax.get_position(original=True).width*fig.bbox.width)
-    def place(strip): engine.set(rect=(0, strip, 1, 1-strip)); engine.execute(fig); head()
-    # text is wrapped to the axes as they are, so titles come first and room for a legend is kept
-    place(.22/fig.get_figheight())
-    if draw is None: return fig, axes
-    for i, ax in enumerate(axes): draw(ax, i)
-    place(_legend(fig, axes))
+    place(0)
+    if draw is not None:
+        engine.execute(fig) # text is wrapped to the axes as they are below their titles
+        for i, ax in enumerate(axes): draw(ax, i)
+        place(_legend(fig, axes))
     return fig, axes
