@@ -4,21 +4,19 @@
 
 # %% auto #0
 __all__ = ['colours', 'right_colour', 'wrong_colour', 'boxed_colour', 'hidden_colour', 'answer_colour', 'true_colour',
-           'missing_colour', 'pictures', 'visible', 'thin_steps', 'channel_scale', 'draw_values', 'draw_tokens',
-           'is_square', 'draw_image', 'draw_dense', 'Picture', 'picture_grid']
+           'missing_colour', 'pictures', 'thin_steps', 'channel_scale', 'draw_values', 'draw_tokens', 'is_square',
+           'draw_image', 'draw_dense', 'Picture']
 
-# %% ../nbs/02_draw.ipynb #595ae2bc
-import functools, re, unicodedata
+# %% ../nbs/02_draw.ipynb #cbf209a2
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib import font_manager
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
-from matplotlib.transforms import Affine2D, ScaledTranslation
 
 from .core import Registry, check_choice
+from .wrap import draw_cells, shorten, text_layouts, visible
 
 # %% ../nbs/02_draw.ipynb #a4f403d1
 colours = ['#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00', '#F0E442', '#000000'] # of channels
@@ -34,26 +32,6 @@ def _array(o, dtype=float):
 def _palette(k):
     "`k` colours, the eight of `colours` where they suffice."
     return colours[:k] if k <= len(colours) else [plt.get_cmap('viridis')(i/(k-1)) for i in range(k)]
-
-# %% ../nbs/02_draw.ipynb #9a909760
-_signs = {'\n': '↵', '\t': '⇥'}
-
-@functools.lru_cache
-def _font(family): return font_manager.get_font(font_manager.findfont(font_manager.FontProperties(family=[family])))
-
-def visible(
-    s, # Token or label: a string, bytes, a number ...
-    family:str='monospace' # Font it will be drawn in
-) -> str: # Printable in this font
-    "A token as it can be drawn."
-    s = s.decode('latin-1') if isinstance(s, bytes) else str(s)
-    def one(c):
-        sign = _signs.get(c, c)
-        if sign.isprintable() and not unicodedata.combining(c) and _font(family).get_char_index(ord(sign)): return sign
-        return repr(c)[1:-1] if not c.isprintable() and ord(c) < 256 else f'\\u{ord(c):04x}'
-    return ''.join(map(one, s))
-
-def _cut(s, n): return s if len(s) <= n else s[:max(n-1, 0)] + '…'
 
 # %% ../nbs/02_draw.ipynb #94c7359e
 def thin_steps(
@@ -118,7 +96,20 @@ def _lanes(ax, low, high, names, hidden, own):
     ax.set_ylim(-len(low)+.5, .5); ax.tick_params(axis='y', length=0)
     ax.set_ylabel('each channel scaled' + (f',\n{hidden} more not shown' if hidden else ''), fontsize=7)
 
-# %% ../nbs/02_draw.ipynb #4569986f
+# %% ../nbs/02_draw.ipynb #ff218e1e
+def _read_values(row, times, mask, answer, channels, length):
+    "Arrays of one shape, cut to `length`: row, times, mask, answer; and names of channels."
+    def read(o, dtype=float): o = _array(o, dtype)[:length]; return o[:, None] if o.ndim == 1 else o
+    row, answer, mask = (None if o is None else read(o, d) for o, d in ((row, float), (answer, float), (mask, bool)))
+    if row.ndim != 2 or not row.size: raise ValueError(f"row must be (L,) or (L, C) with a step and a channel at least, not {row.shape}")
+    L, C = row.shape
+    times = np.arange(L) if times is None else _array(times)[:length]
+    names = [visible(o, 'sans-serif') for o in channels] if channels is not None else [f'channel {i}' for i in range(C)]
+    for arg, o, accepted in (('answer', answer, ((L, C),)), ('mask', mask, ((L, 1), (L, C))), ('times', times, ((L,),)), ('channels', np.array(names), ((C,),))):
+        if o is not None and o.shape not in accepted: raise ValueError(f"{arg} has shape {o.shape}, but row has {L} steps and {C} channels")
+    return row, times, None if mask is None else np.broadcast_to(mask, (L, C)), answer, names
+
+# %% ../nbs/02_draw.ipynb #c809a523
 def draw_values(
     ax, # Where to draw
     row, # `(L,)` or `(L, C)`, NaN where missing
@@ -133,124 +124,34 @@ def draw_values(
 ): # `ax`
     "A line a channel, with what was hidden and what a model put there."
     check_choice('scale', scale, ('auto', 'shared', 'lanes'))
-    def read(o, dtype=float): o = _array(o, dtype)[:length]; return o[:, None] if o.ndim == 1 else o
-    row = read(row)
-    if row.ndim != 2 or not row.size: raise ValueError(f"row must be (L,) or (L, C) with a step and a channel at least, not {row.shape}")
-    (L, C), said, hidden = row.shape, None if answer is None else read(answer), None if mask is None else read(mask, bool)
-    t = np.arange(L) if times is None else _array(times)[:length]
-    for arg, o, accepted in (('answer', said, ((L, C),)), ('mask', hidden, ((L, 1), (L, C))), ('times', t, ((L,),))):
-        if o is not None and o.shape not in accepted: raise ValueError(f"{arg} has shape {o.shape}, but row has {L} steps and {C} channels")
-    if hidden is not None: hidden = np.broadcast_to(hidden, (L, C))
-    names = [visible(o, 'sans-serif') for o in channels] if channels is not None else [f'channel {i}' for i in range(C)]
-    if len(names) != C: raise ValueError(f"channels has {len(names)} names, but row has {C} channels")
+    row, t, hidden, said, names = _read_values(row, times, mask, answer, channels, length)
+    C, edges = row.shape[1], _edges(t)
     if scale == 'auto': scale = 'lanes' if C > 1 and said is not None else channel_scale(row)
-    n = min(C, max_channels) if scale == 'lanes' else C
-    low, high = _limits(row, *(() if said is None else (said,))) if limits is None else (np.broadcast_to(_array(o), (C,)) for o in limits)
-    if scale == 'lanes': place = lambda o, c: (o-(low[c]+high[c])/2)*(.84/(high[c]-low[c]) if high[c] > low[c] else 1) - c
-    else: place = lambda o, c: o
-    edges, paint = _edges(t), _palette(C)
+    lanes = scale == 'lanes'
+    n, paint = min(C, max_channels if lanes else C), _palette(C)
+    low, high = _limits(*(o for o in (row, said) if o is not None)) if limits is None else (np.broadcast_to(_array(o), (C,)) for o in limits)
+    stretch = np.where(high > low, .84/np.where(high > low, high-low, 1), 1)
+    def place(o, c): return (o-(low[c]+high[c])/2)*stretch[c] - c if lanes else o
     if hidden is not None: _shade(ax, edges, hidden[:, :n].any(1), (0, 1), color=hidden_colour, alpha=.22, label='hidden', zorder=0)
     for c in range(n):
-        if said is None: _draw_line(ax, t, place(row[:, c], c), color=paint[c] if scale == 'shared' else colours[0], label=names[c] if scale == 'shared' and 1 < C <= 8 else None)
-        else:
-            _draw_line(ax, t, place(row[:, c], c), color=true_colour, label=None if c else 'true')
-            if hidden is None: _draw_line(ax, t, place(said[:, c], c), color=answer_colour, label=None if c else 'answer')
-            else:
-                at = hidden[:, c]
-                ax.plot(t[at], place(said[at, c], c), '.', ms=7 if at.sum() <= 50 else 4 if at.sum() <= 200 else 2, mew=0, color=answer_colour, label=None if c else 'filled in', zorder=3)
+        y = place(row[:, c], c)
+        if said is None: _draw_line(ax, t, y, color=colours[0] if lanes else paint[c], label=None if lanes or not 1 < C <= 8 else names[c]); continue
+        _draw_line(ax, t, y, color=true_colour, label=None if c else 'true')
+        if hidden is None: _draw_line(ax, t, place(said[:, c], c), color=answer_colour, label=None if c else 'answer'); continue
+        at = hidden[:, c]
+        ax.plot(t[at], place(said[at, c], c), '.', ms=7 if at.sum() <= 50 else 4 if at.sum() <= 200 else 2, mew=0, color=answer_colour, label=None if c else 'filled in', zorder=3)
     ax.set_xlim(edges[0], edges[-1]); ax.tick_params(labelsize=7)
-    if scale == 'lanes': _lanes(ax, low[:n], high[:n], [_cut(o, 12) for o in names], C-n, limits is None)
+    if lanes: _lanes(ax, low[:n], high[:n], [shorten(o, 12) for o in names], C-n, limits is None)
     elif limits is not None: ax.set_ylim(low.min(), high.max())
-    if scale == 'shared' and C > 8: ax.set_ylabel(f'{C} channels', fontsize=7)
+    if not lanes and C > 8: ax.set_ylabel(f'{C} channels', fontsize=7)
     return ax
 
-# %% ../nbs/02_draw.ipynb #0215e899
-def _wrap_lines(texts, widths, cols, gap):
-    "Fill lines from the left."
-    lines, line, used = [], [], 0
-    for i, w in enumerate(widths):
-        if line and used + gap + w > cols:
-            # characters: a word that began in the second half of the line moves on whole
-            k = next((k for k in range(len(line), len(line)//2, -1) if texts[line[k-1]] == ' '), len(line)) if not gap else len(line)
-            lines.append((0, line[:k])); line = line[k:]
-            used = sum(widths[j] for j in line)
-        used += w + (gap if line else 0)
-        line.append(i)
-    return lines + [(0, line)] if line else lines
-
-_pairs = {'[': ']', '(': ')', '{': '}'}
-
-def _closers(texts):
-    "Number of the token that closes what token `i` opens, or None; what is never closed ends with the text."
-    out, stack = [None]*len(texts), []
-    for i, s in enumerate(texts):
-        if s[:1] in _pairs and _pairs[s[0]] not in s: stack.append(i); out[i] = len(texts)-1
-        elif stack and s[:1] and s[-1] in _pairs.values(): out[stack.pop()] = i
-    return out
-
-def _tree_lines(texts, widths, cols, gap):
-    "Indent what is in a list too long for a line."
-    close, ends = _closers(texts), np.r_[0, np.cumsum(np.asarray(widths, dtype=int)+gap)]
-    lines, line, at, used, open_lists, broken, closers = [], [], 0, 0, [], False, {o for o in close if o is not None}
-    for i, w in enumerate(widths):
-        indent = min(2*len(open_lists), cols//3)
-        flat = ends[close[i]+1]-ends[i]-gap if close[i] is not None else w
-        if line and (broken and i not in closers or at + used + gap + min(flat, cols) > cols): lines.append((at, line)); line, used = [], 0
-        if not line: at = max(indent-2, 0) if i in closers else indent
-        broken = False
-        if close[i] is not None and at + used + gap*bool(line) + flat > cols: open_lists.append(close[i])
-        used += w + gap*bool(line); line.append(i)
-        while open_lists and open_lists[-1] <= i: open_lists.pop(); broken = True
-    return lines + [(at, line)] if line else lines
-
-_layouts = dict(wrap=_wrap_lines, tree=_tree_lines)
-
-# %% ../nbs/02_draw.ipynb #64273bb4
-def _draw_cells(ax, cells, sep, layout, fontsize, unit):
-    "Wrapped text: `cells` holds `(text, colour of its box or None, note below it)`; what does not fit is left out in the middle, with a count."
-    ax.axis('off')
-    probe = ax.text(0, 0, 'x'*100, family='monospace', fontsize=fontsize)
-    points = 72/ax.figure.dpi
-    char = probe.get_window_extent().width*points/100
-    probe.remove()
-    notes = any(note for *_, note in cells)
-    pitch, cols, gap = fontsize*(1.9 if notes else 1.35), max(int(ax.bbox.width*points/char), 8), len(sep)
-    cells = [(_cut(text, cols), colour, _cut(note, int(cols/.65))) for text, colour, note in cells]
-    texts, widths = [o[0] for o in cells], [max(len(text), int(np.ceil(.65*len(note)))) for text, _, note in cells]
-    if layout == 'auto': layout = 'tree' if gap and 10*sum(o is not None for o in _closers(texts)) > len(texts) else 'wrap'
-    lines, room = _layouts[layout](texts, widths, cols, gap), max(int(ax.bbox.height*points/pitch), 3)
-    if len(lines) > room:
-        head, tail = lines[:room//2], lines[len(lines)-(room-1-room//2):]
-        gone = [i for _, o in lines[len(head):len(lines)-len(tail)] for i in o]
-        boxed = sum(cells[i][1] is not None for i in gone)
-        lines = [*head, f"… {len(gone):,} {unit}{f', {boxed:,} of them boxed,' if boxed else ''} left out …", *tail]
-    at = Affine2D().scale(1/72) + ax.figure.dpi_scale_trans + ScaledTranslation(0, 1, ax.transAxes)
-    def put(x, y, s, size=fontsize, **kw): ax.text(x*char, y, s, family='monospace', fontsize=size, transform=at, parse_math=False, va='baseline', clip_on=True, **kw)
-    # word by word: hinting stretches text by some pixels a line, differently at another resolution
-    def words(x, y, s):
-        for m in re.finditer(r'\S+', s): put(x+m.start(), y, m[0])
-    for k, line in enumerate(lines):
-        y = -k*pitch - fontsize
-        if isinstance(line, str): put(0, y, line, color='0.4', style='italic'); continue
-        x, run, start = line[0], '', line[0]
-        for i in line[1]:
-            text, colour, note = cells[i]
-            if colour is None and not note: run += text + ' '*(widths[i]-len(text)) + sep
-            else:
-                words(start, y, run)
-                if colour: ax.add_patch(Rectangle(((x+.06)*char, y-.27*fontsize), (widths[i]-.12)*char, 1.12*fontsize, fc=(*to_rgb(colour), .13), ec=colour, lw=.7, transform=at))
-                put(x, y, text, color=colour)
-                if note: put(x, y-.85*fontsize, note, .65*fontsize, color='0.25')
-                start, run = x+widths[i]+gap, ''
-            x += widths[i]+gap
-        words(start, y, run)
-    return ax
-
+# %% ../nbs/02_draw.ipynb #4c914138
 def _key(ax, colour, label, alpha=.13):
     "An entry for the legend that draws nothing."
     ax.add_patch(Rectangle((0, 0), 0, 0, fc=(*to_rgb(colour), alpha), ec=colour, label=label))
 
-# %% ../nbs/02_draw.ipynb #0e3da4a6
+# %% ../nbs/02_draw.ipynb #045bdf79
 def draw_tokens(
     ax, # Where to draw
     tokens, # `L` symbols: strings, numbers, bytes
@@ -262,7 +163,7 @@ def draw_tokens(
     fontsize:float=8 # In points
 ): # `ax`
     "Wrapped text; hidden tokens boxed with the model's answer, green when right, else red with the true token small below."
-    check_choice('layout', layout, ('auto', *_layouts))
+    check_choice('layout', layout, ('auto', *text_layouts))
     tokens, mask, answer = (None if o is None else list(o)[:length] for o in (tokens, mask, answer))
     for arg, o in (('mask', mask), ('answer', answer)):
         if o is not None and len(o) != len(tokens): raise ValueError(f"{arg} has {len(o)} entries for {len(tokens)} tokens")
@@ -276,7 +177,7 @@ def draw_tokens(
     used = {o[1] for o in cells}
     for colour, label in ((boxed_colour, 'hidden'), (right_colour, 'filled in, right'), (wrong_colour, 'filled in, wrong: true one below')):
         if colour in used: _key(ax, colour, label)
-    return _draw_cells(ax, cells, sep, layout, fontsize, 'tokens' if sep else 'characters')
+    return draw_cells(ax, cells, sep, layout, fontsize, 'tokens' if sep else 'characters')
 
 def _items(o): return [s.item() if hasattr(s, 'item') else s for s in o]
 def _blank(s): return '␣' if s == ' ' else s or '∅'
@@ -379,7 +280,7 @@ def draw_dense(
     else: _dense_line(ax, row, both, paint, kwargs)
     return ax
 
-# %% ../nbs/02_draw.ipynb #af06e95b
+# %% ../nbs/02_draw.ipynb #8e205ef4
 def _dense_line(ax, row, both, paint, kwargs):
     "Bands in the lowest part of the axes."
     draw_values(ax, row, **kwargs)
@@ -411,7 +312,7 @@ def _dense_tokens(ax, texts, both, names):
     cells = [cell(i) for i in range(len(texts))]
     for colour, label in ((right_colour, 'label right'), (wrong_colour, 'label wrong: predicted ≠ true')):
         if any(o[1] == colour for o in cells): _key(ax, colour, label)
-    return _draw_cells(ax, cells, '' if all(len(s) == 1 for s in texts) else ' ', 'wrap', 8, 'tokens')
+    return draw_cells(ax, cells, '' if all(len(s) == 1 for s in texts) else ' ', 'wrap', 8, 'tokens')
 
 # %% ../nbs/02_draw.ipynb #de6bab7b
 class Picture(NamedTuple):
@@ -426,89 +327,3 @@ pictures = Registry('picture')
 pictures.register('values', Picture(draw_values, xlabel='step'))
 pictures.register('tokens', Picture(draw_tokens, filled=(8, 2.4), bare=True))
 pictures.register('image', Picture(draw_image, (2.2, 2.4), (5.5, 2.1), bare=True))
-
-# %% ../nbs/02_draw.ipynb #17ecb38e
-def _words(o): return f'{o:.3g}' if isinstance(o, float) else ', '.join(map(_words, o)) if isinstance(o, (list, tuple)) else visible(o, 'sans-serif')
-
-def _has_float(o): return isinstance(o, float) or isinstance(o, (list, tuple)) and any(map(_has_float, o))
-
-def _title(o, right=None):
-    "Parts of a title and its colour, from a string or from `(true, predicted)`."
-    if not isinstance(o, tuple): return [_words(o)], right
-    true, said = (v.item() if np.ndim(v) == 0 and hasattr(v, 'item') else v.tolist() if hasattr(v, 'tolist') else v for v in o)
-    if right is None and not _has_float([true, said]): right = true == said
-    return [_words(true), '→ ' + _words(said)], right
-
-def _fit(title, parts, width):
-    "Set `parts` on one line if they fit in `width` pixels, else on a line each, else broken or cut."
-    def fits(s): title.set_text(s); return title.get_window_extent().width <= width
-    def longest(s, mark):
-        low, high = 1, len(s)
-        while low < high: mid = (low+high+1)//2; low, high = (mid, high) if fits(s[:mid]+mark) else (low, mid-1)
-        return low
-    def cut(s): return s if fits(s) else s[:longest(s, '…')].rstrip() + '…'
-    whole = ' '.join(parts)
-    if not whole or fits(whole): title.set_text(whole); return
-    if len(parts) == 1:
-        n = longest(whole, '')
-        n = whole.rfind(' ', 0, n+1) if ' ' in whole[n//2:n+1] else n
-        parts = [whole[:n].rstrip(), whole[n:].lstrip()]
-    title.set_text('\n'.join([cut(o) for o in parts if o]))
-
-def _legend(fig, axes):
-    "One legend for all axes, and the inches that it takes below them."
-    entries = {}
-    for ax in axes:
-        for handle, label in zip(*ax.get_legend_handles_labels()): entries.setdefault(_cut(label, 40), handle)
-    if not entries: return 0
-    widths = [.55 + .062*len(o) for o in entries]
-    cols = len(widths) if sum(widths) < fig.get_figwidth() else max(1, int(fig.get_figwidth()/max(widths)))
-    legend = fig.legend(entries.values(), entries, loc='lower center', fontsize=7.5, frameon=False, ncols=cols, borderaxespad=.2, labelspacing=.2, columnspacing=1.2)
-    for o in legend.legend_handles:
-        if getattr(o, 'get_marker', str)() == '.': o.set_markersize(7)
-    return .08 + .16*-(-len(entries)//cols)
-
-# %% ../nbs/02_draw.ipynb #8983405e
-def picture_grid(
-    n:int, # Rows to draw, one `Axes` each
-    draw=None, # `draw(ax, i)` draws row `i`; leave out to draw later
-    titles=None, # `n` strings, or `(true, predicted)` pairs
-    right=None, # `n` times True, False or None; by comparing the pairs when left out
-    picture:str='values', # A name of `pictures`, for size and axis label
-    filled:bool=False, # Room for what a model filled in
-    cols:int=None, # Columns; up to 3, or 1 when `filled`
-    figsize=None, # Of the whole figure
-    xlabel:str=None, # Instead of the picture's
-    **kwargs # For `plt.figure`
-): # `(figure, list of n Axes)`
-    "A figure of `n` axes and no empty ones, with titles that never overlap and one legend."
-    if n < 1: raise ValueError(f"n must be at least 1, not {n}")
-    for arg, o in (('titles', titles), ('right', right)):
-        if o is not None and len(o) != n: raise ValueError(f"{arg} has {len(o)} entries for {n} axes")
-    kind = pictures[picture]
-    (w, h), cols = kind.filled if filled else kind.cell, min(n, cols or (1 if filled else 3))
-    rows = -(-n//cols)
-    xlabel, marks = kind.xlabel if xlabel is None else xlabel, [_title(o, r) for o, r in zip(titles or ['']*n, right or [None]*n)]
-    extra = .2*any(sum(map(len, parts)) > 12*w for parts, _ in marks) # a second line of titles
-    fig = plt.figure(figsize=figsize or (w*cols, (h+extra)*rows + .25*bool(xlabel)), layout='constrained', **kwargs)
-    grid, engine, (W, H) = fig.add_gridspec(rows, cols), fig.get_layout_engine(), fig.get_size_inches()
-    axes = [fig.add_subplot(grid[i//cols, i%cols]) for i in range(n)]
-    label = fig.supxlabel(xlabel, fontsize=9, va='bottom', in_layout=False) if xlabel else None
-    if kind.bare:
-        for ax in axes: ax.axis('off')
-    def place(strip):
-        "Lay out above a strip of inches; then titles, which must know how wide their axes are, and so how high they are themselves."
-        if figsize is None: fig.set_size_inches(W, H+strip)
-        bottom = (strip + (.2 if label else 0))/fig.get_figheight()
-        engine.set(rect=(0, bottom, 1, 1-bottom))
-        if label: label.set_y((strip+.05)/fig.get_figheight())
-        engine.execute(fig)
-        for ax, (parts, ok) in zip(axes, marks):
-            title = ax.set_title('', fontsize=9, color='black' if ok is None else right_colour if ok else wrong_colour, parse_math=False)
-            _fit(title, parts, ax.get_position(original=True).width*fig.bbox.width)
-    place(0)
-    if draw is not None:
-        engine.execute(fig) # text is wrapped to the axes as they are below their titles
-        for i, ax in enumerate(axes): draw(ax, i)
-        place(_legend(fig, axes))
-    return fig, axes
