@@ -6,8 +6,8 @@
 __all__ = ['imdb_info', 'spellings', 'retrieval_info', 'lra_listops_info', 'count_chars', 'CharCodes', 'merge_groups',
            'group_holdout', 'imdb', 'decode_bytes_text', 'retrieval', 'lra_listops']
 
-# %% ../nbs/42_texts.ipynb #09396b4b
-import errno, hashlib, re, tarfile, zlib
+# %% ../nbs/42_texts.ipynb #ce75ab4e
+import ast, errno, hashlib, re, tarfile, zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from .core import Registry, check_choice
 from .listops import listops_decode, listops_encode, listops_eval, listops_vocab, lra_listops as lra_tokens
 from .storage import Prepared, SourceInfo, describe_size, file_checksum, prepare, register_source, source_folder
 
-# %% ../nbs/42_texts.ipynb #17b5e453
+# %% ../nbs/42_texts.ipynb #ebe93217
 _n_points = 0x110000 # code points of Unicode
 
 def _points(texts):
@@ -33,6 +33,11 @@ def _at_least(name, v, low):
     "Raise unless `v` is a whole number of at least `low`."
     if isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < low: raise ValueError(f"{name} must be an integer of at least {low}, not {v!r}")
 
+def _check_end(end_token):
+    "Raise unless `end_token` can be the last symbol of each row."
+    if end_token is not None and (not isinstance(end_token, str) or len(end_token) < 2 or end_token in ('<unk>', '<pad>')):
+        raise ValueError(f"end_token must be None or a string of two characters or more, such as '<end>', not {end_token!r}")
+
 class CharCodes:
     "Codes for characters, learned from counts in training rows."
     def __init__(self,
@@ -40,9 +45,7 @@ class CharCodes:
         min_freq:int=1, # Characters seen fewer times become '<unk>'
         end_token:str='<end>' # Last symbol of each row; None for none
     ):
-        _at_least('min_freq', min_freq, 1)
-        if end_token is not None and (not isinstance(end_token, str) or len(end_token) < 2 or end_token in ('<unk>', '<pad>')):
-            raise ValueError(f"end_token must be None or a string of two characters or more, such as '<end>', not {end_token!r}")
+        _at_least('min_freq', min_freq, 1); _check_end(end_token)
         kept, self.n_end = np.flatnonzero(np.asarray(counts) >= min_freq), int(end_token is not None)
         self.symbols = ['<unk>'] + [end_token]*self.n_end + [chr(i) for i in kept]
         self.table = np.zeros(_n_points, np.min_scalar_type(len(self.symbols)-1))
@@ -155,11 +158,14 @@ def _here(info, inside):
         except (OSError, ValueError): return None
     return find
 
-# %% ../nbs/42_texts.ipynb #285a6c9d
-def _counts_key(info, counts, place, files=()):
-    "How `counts` and the files enter the settings: published content is the same wherever it lies, another is known by its files."
+# %% ../nbs/42_texts.ipynb #c2a91156
+def _check_kind(info, counts):
+    "Raise unless `counts` says how many rows are right."
     if not (counts is None or counts == 'any' or isinstance(counts, dict) and set(counts) <= set(info.rows)):
         raise ValueError(f"counts={counts!r} is not known; accepted: None (the published ones), 'any', or a dict with rows of {', '.join(info.rows)}")
+
+def _counts_key(counts, place, files=()):
+    "How `counts` and the files enter the settings: published content is the same wherever it lies, another is known by its files."
     if counts is None: return dict(counts=None)
     key = hashlib.sha256(repr([(str(o), o.stat().st_size, o.stat().st_mtime_ns) for o in files] or str(place)).encode()).hexdigest()[:12]
     return dict(counts=counts, files=key)
@@ -269,7 +275,7 @@ def _write_imdb(writer, where, rows, films, max_len, min_freq, end_token, valid,
     writer.note(symbols=cc.symbols, classes=['neg', 'pos'], path=str(where), groups=kind, cut={k: sum(len(rows['test' if k == 'test' else 'train'][i][2]) > room for i in v) for k, v in parts.items()},
                 copies_in_train=len(texts)-len(known), test_rows_also_in_train=sum(_same_text(o[2]) in known for o in rows['test']))
 
-# %% ../nbs/42_texts.ipynb #dfde793f
+# %% ../nbs/42_texts.ipynb #1dcd4cce
 def imdb(
     folder=None, # `aclImdb`, the folder above it, or `aclImdb_v1.tar.gz`
     max_len:int=4096, # Steps a review at most, the end token included
@@ -284,12 +290,12 @@ def imdb(
 ) -> Prepared: # `x` codes of unequal length, `y` 0 or 1, `group` the film
     "Film reviews as characters: train, valid and test."
     info = imdb_info
-    _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1)
+    _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); _check_kind(info, counts)
     if not 0 < valid < 1: raise ValueError(f"valid must lie between 0 and 1, not {valid!r}")
     place = _find(info, folder, _imdb_inside)
     if counts is not None and place is None and not download: raise _missing(info, folder)
     files = [] if counts is None or place is None else [place] if place.is_file() else sorted(place.glob('t*/*/*.txt'))
-    settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **_counts_key(info, counts, place, files))
+    settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **_counts_key(counts, place, files))
     def make(writer):
         if place is None and not download: raise _missing(info, folder)
         rows, urls = _read_reviews(place) if place else _hub_reviews(info)
@@ -344,20 +350,20 @@ def _blocks(rows, n=256):
         if len(block) == n: yield block; block = []
     if block: yield block
 
-# %% ../nbs/42_texts.ipynb #69edee0c
+# %% ../nbs/42_texts.ipynb #5685b5d9
 spellings = Registry('spelling')
 spellings.register('stored', lambda text: text)
-_bytes_text = re.compile(r"b(['\"])([ -~]*)\1", re.ASCII)
-_escape = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
-_escapes = {'n': '\n', 'r': '\r', 't': '\t', '\\': '\\', "'": "'", '"': '"'} | {f'x{i:02x}': chr(i) for i in range(256)}
+_bytes_text = re.compile(r"""b(?:'[^'\\\x00\n]*(?:\\.[^'\\\x00\n]*)*'|"[^"\\\x00\n]*(?:\\.[^"\\\x00\n]*)*")""")
 
 @spellings.register('decoded')
 def decode_bytes_text(
     text:str # Such as `b'caf\\xc3\\xa9'`
 ) -> str: # What the bytes spell in UTF-8; text that is not printed bytes comes back unchanged
     "The text behind Python bytes as they print."
-    if not (m := _bytes_text.fullmatch(text)): return text
-    return _escape.sub(lambda o: _escapes[o[1].lower() if o[1][0] == 'x' else o[1]], m[2]).encode('latin1').decode('utf8')
+    if not _bytes_text.fullmatch(text): return text
+    try: data = ast.literal_eval(text)
+    except (SyntaxError, ValueError): return text
+    return data.decode('utf8')
 
 # %% ../nbs/42_texts.ipynb #fe93e7d1
 retrieval_info = SourceInfo('retrieval', "Does one of two papers cite the other? Characters of the ACL Anthology Network (Radev et al. 2013).", 'Long Range Arena: Apache 2.0; the papers: terms of the ACL Anthology Network',
@@ -407,7 +413,7 @@ def _write_pairs(writer, where, lines, counts, spelling, max_len, min_freq, end_
         facts[k] = dict(path=str(where[k]), empty=empty, cut=cut, ones=int(labels.sum()), sha256=digest.hexdigest())
     return cc, facts
 
-# %% ../nbs/42_texts.ipynb #526b8d0f
+# %% ../nbs/42_texts.ipynb #6b8664ce
 def retrieval(
     folder=None, # Folder of the three files, or one above it
     max_len:int=4000, # Steps a document at most, the end token included
@@ -421,11 +427,11 @@ def retrieval(
 ) -> Prepared: # `x` and `pair` codes of unequal length, `y` 0 or 1
     "Pairs of papers as characters, two sequences a row: train, valid and test."
     info = retrieval_info
-    check_choice('spelling', spelling, spellings); _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1)
+    check_choice('spelling', spelling, spellings); _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); _check_kind(info, counts)
     place = _find(info, folder, _pairs_inside)
     if counts is not None and place is None and not download: raise _missing(info, folder)
     paths = {k: place/o for k, o in _pair_files.items()} if place else {}
-    settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **_counts_key(info, counts, place, list(paths.values())))
+    settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **_counts_key(counts, place, list(paths.values())))
     def make(writer):
         if place is None and not download: raise _missing(info, folder)
         hub = None if place else _fetch(info, 'text', data_files={k: _lra_hub+o for k, o in _pair_files.items()})
@@ -461,7 +467,7 @@ def _expressions(where, lines, max_len, check, rng):
             if listops_decode(ids) != text: raise ValueError(f"{where}, line {n}: the tokens do not spell the row")
         yield ids, y
 
-# %% ../nbs/42_texts.ipynb #1715d05b
+# %% ../nbs/42_texts.ipynb #2a2e98ac
 def lra_listops(
     folder=None, # Folder of the three files, or one above it
     max_len:int=2048, # Longest row allowed, the end token included
@@ -474,13 +480,13 @@ def lra_listops(
 ) -> Prepared: # `x` ids of unequal length, `y` 0 ... 9
     "The published ListOps rows: train, valid and test."
     info = lra_listops_info
-    _at_least('max_len', max_len, 2)
+    _at_least('max_len', max_len, 2); _check_end(end_token); _check_kind(info, counts)
     if not 0 <= check <= 1: raise ValueError(f"check must lie in 0 ... 1, not {check!r}")
     symbols = list(listops_vocab[:15]) + [end_token]*(end_token is not None)
     place = _find(info, folder, _lists_inside)
     if place is None and (counts is not None or download): raise _missing(info, folder)
     paths = {k: place/o for k, o in _list_files.items()} if place else {}
-    settings = dict(max_len=max_len, check=check, end_token=end_token, **_counts_key(info, counts, place, list(paths.values())))
+    settings = dict(max_len=max_len, check=check, end_token=end_token, **_counts_key(counts, place, list(paths.values())))
     def make(writer):
         if place is None: raise _missing(info, folder)
         facts, rng = {}, np.random.default_rng(0)
