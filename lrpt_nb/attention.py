@@ -285,7 +285,7 @@ def init_mimetic(layer):
     V, O = _factors(D, 0.4, -0.4, D)
     wv.copy_(V.T); layer.out.weight.copy_(O.T)
 
-# %% ../nbs/23_attention.ipynb #73f825aa
+# %% ../nbs/23_attention.ipynb #77793fc0
 class Attention(nn.Module):
     "Multi-head self-attention over `(B, L, D)`; padding is never attended to."
     def __init__(self,
@@ -304,6 +304,11 @@ class Attention(nn.Module):
         self.pos = P(d_model//n_heads, n_heads) if P.where == 'attention' else None
         self.qkv,self.out,self.drop = nn.Linear(d_model, 3*d_model),nn.Linear(d_model, d_model),nn.Dropout(dropout)
         attn_inits[init](self)
+
+    @property
+    def drops_output(self) -> bool:
+        "Whether its own dropout falls on what it returns, so that a block need not drop that again."
+        return self.drop.p > 0
 
     def backend(self, device) -> str:
         "What the layer computes with."

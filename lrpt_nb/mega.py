@@ -146,10 +146,10 @@ def mega_direct(
         out.append(g[i].sigmoid()*(silu(h[i] + layer.out(silu(r[i])*o)) - x[i]))
     return torch.stack(out)
 
-# %% ../nbs/24_mega.ipynb #13e0fc75
+# %% ../nbs/24_mega.ipynb #e3df2089
 class Mega(nn.Module):
     "Moving-average equipped gated attention over `(B, L, D)`, whole or in chunks; returns the update of the stream (Ma et al. 2023)."
-    takes_stream = True
+    takes_stream,drops_output = True,True # its dropout is inside the gate: an update that is dropped whole would be another layer
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past
