@@ -7,17 +7,21 @@ __all__ = ['positions', 'DIRECT_MAX', 'attn_inits', 'wave_angles', 'SinusoidalPo
            'AlibiPos', 'attend_direct', 'attend', 'window_bias', 'local_attend', 'init_default', 'init_random',
            'init_mimetic', 'Attention', 'LocalAttention']
 
-# %% ../nbs/23_attention.ipynb #e92d343b
+# %% ../nbs/23_attention.ipynb #ced44323
 import math
 
 import torch
 from torch import nn
 import torch.nn.functional as F
 
-from .core import Registry
+from .core import Registry, check_count
 
-# %% ../nbs/23_attention.ipynb #365ca3e5
+# %% ../nbs/23_attention.ipynb #41fecb49
 positions = Registry('pos')
+
+def _usable(table, L, device):
+    "Whether a table made earlier, `(..., L, dim)`, does for now; one made in inference mode cannot be trained through."
+    return table is not None and table.shape[-2] >= L and table.device == device and (torch.is_inference_mode_enabled() or not table.is_inference())
 
 def wave_angles(
     L:int, # Positions 0 ... L-1
@@ -44,14 +48,14 @@ class SinusoidalPos(nn.Module):
     def forward(self, x):
         "Add the waves to `x (B, L, D)`."
         L = x.shape[1]
-        if self.table is None or self.table.shape[0] < L or self.table.device != x.device:
+        if not _usable(self.table, L, x.device):
             angles = wave_angles(L, self.d_model, x.device)
             self.table = torch.stack([angles.sin(), angles.cos()], -1).flatten(-2)
         return x + self.table[:L].to(x.dtype)
 
     def __getstate__(self): return self.__dict__ | dict(table=None)
 
-# %% ../nbs/23_attention.ipynb #ace9d8f8
+# %% ../nbs/23_attention.ipynb #f22ba656
 @positions.register('learned')
 class LearnedPos(nn.Module):
     "A trained vector a position, added to the embedding; up to `max_len`."
@@ -61,8 +65,8 @@ class LearnedPos(nn.Module):
         max_len:int=None # Longest sequence
     ):
         super().__init__()
-        if not max_len: raise ValueError("pos='learned' needs max_len, the longest sequence it will see")
-        self.table = nn.Parameter(torch.randn(max_len, d_model)*0.02)
+        if max_len is None: raise ValueError("pos='learned' needs max_len, the longest sequence it will see")
+        self.table = nn.Parameter(torch.randn(check_count('max_len', max_len), d_model)*0.02)
 
     def forward(self, x):
         "Add the table's first rows to `x (B, L, D)`."
@@ -79,7 +83,7 @@ class NoPos(nn.Module):
         "Return `x`."
         return x
 
-# %% ../nbs/23_attention.ipynb #81d30c39
+# %% ../nbs/23_attention.ipynb #0094dcd5
 @positions.register('rotary')
 class RotaryPos(nn.Module):
     "Rotation of queries and keys by position; any length."
@@ -95,7 +99,7 @@ class RotaryPos(nn.Module):
     def forward(self, x):
         "Rotate `x (B, heads, L, head_dim)`, which keeps its dtype."
         L = x.shape[-2]
-        if self.turn is None or self.turn.shape[1] < L or self.turn.device != x.device:
+        if not _usable(self.turn, L, x.device):
             angles = wave_angles(L, self.head_dim, x.device)
             self.turn = torch.stack([angles.cos(), angles.sin()])
         (cos, sin), (a, b) = self.turn[:, :L], x.float().unflatten(-1, (-1, 2)).unbind(-1)
@@ -146,30 +150,25 @@ def attend_direct(
     if causal: scores = scores.masked_fill(~_past(*scores.shape[-2:], q.device), -math.inf)
     return scores.softmax(-1) @ v
 
-# %% ../nbs/23_attention.ipynb #0aeea323
+# %% ../nbs/23_attention.ipynb #ebb979a6
 DIRECT_MAX = 512 # longest sequence for which the written-out form is used in bfloat16 on a CPU
 
 def _check_boolean(keep):
     if keep is not None and keep.dtype != torch.bool: raise TypeError(f"keep must be boolean (True: may be attended to), not {keep.dtype}")
 
 def _hide(q, k, v, keep):
-    "Queries, keys and values with a channel more, in which masked keys are out of reach."
+    "Queries, keys and values with a channel more, in which masked keys, which are zero, are out of reach."
     far, gone = -6e4 if q.dtype == torch.float16 else -1e30, ~_per_key(keep).transpose(-1, -2)
     first = torch.arange(8, device=q.device) == 0
     one, extra = first.to(q.dtype).expand(*q.shape[:-1], 8), k.new_zeros(*k.shape[:-1], 8).masked_fill(gone & first, far)
-    return torch.cat([q, one], -1), torch.cat([k.masked_fill(gone, 0), extra], -1), F.pad(v.masked_fill(gone, 0), (0, 8))
+    return torch.cat([q, one], -1), torch.cat([k, extra], -1), F.pad(v, (0, 8))
 
-# %% ../nbs/23_attention.ipynb #e0e2f786
-def attend(
-    q, # Queries `(B, heads, Q, head_dim)`
-    k, # Keys `(B, heads, L, head_dim)`
-    v, # Values, as the keys
-    keep=None, # Boolean `(B, L)` or `(B, heads, L)`: True where a key may be attended to
-    causal:bool=False, # Only keys at or before the query; queries are the last `Q` positions
-    bias=None # Added to the scores; broadcasts to `(B, heads, Q, L)`
-): # `(B, heads, Q, head_dim)`
-    "Scaled dot-product attention with one boolean convention for padding."
-    _check_boolean(keep)
+def _without(o, keep):
+    "`o (B, heads, L, d)`, zero where masked: no weight would do, since zero times infinity is not zero."
+    return o if keep is None else o.masked_fill(~_per_key(keep).transpose(-1, -2), 0)
+
+def _attend(q, k, v, keep=None, causal=False, bias=None):
+    "`attend` for keys and values that are zero where masked."
     (Q, d), L, mask = q.shape[-2:], k.shape[-2], None
     with torch.autocast(q.device.type, enabled=False):
         if q.device.type == 'cpu' and q.dtype == torch.bfloat16 and q.requires_grad and L <= DIRECT_MAX:
@@ -183,6 +182,19 @@ def attend(
             else: q, k, v = _hide(q, k, v, keep)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal and mask is None, scale=d**-0.5)[..., :d]
 
+# %% ../nbs/23_attention.ipynb #1d5a3692
+def attend(
+    q, # Queries `(B, heads, Q, head_dim)`
+    k, # Keys `(B, heads, L, head_dim)`
+    v, # Values, as the keys
+    keep=None, # Boolean `(B, L)` or `(B, heads, L)`: True where a key may be attended to
+    causal:bool=False, # Only keys at or before the query; queries are the last `Q` positions
+    bias=None # Added to the scores; broadcasts to `(B, heads, Q, L)`
+): # `(B, heads, Q, head_dim)`
+    "Scaled dot-product attention with one boolean convention for padding."
+    _check_boolean(keep)
+    return _attend(q, _without(k, keep), _without(v, keep), keep, causal, bias)
+
 # %% ../nbs/23_attention.ipynb #65811fe7
 def window_bias(
     L:int, # Positions
@@ -193,7 +205,7 @@ def window_bias(
     own = torch.arange(L, device=device)//window
     return torch.where((own[:, None]-own).abs() <= 1, 0., -math.inf)
 
-# %% ../nbs/23_attention.ipynb #1dc42ee3
+# %% ../nbs/23_attention.ipynb #154e5e31
 def _anything(keep): return keep | ~keep.any(-1, keepdim=True)
 
 def _inner_windows(q, k, v, w, keep, causal, bias):
@@ -204,13 +216,13 @@ def _inner_windows(q, k, v, w, keep, causal, bias):
     if keep is not None: keep = _anything(keep.unfold(1, span, w))          # (B, n, span)
     if bias is None:
         if keep is not None: keep = keep[:, None].expand(-1, H, -1, -1).flatten(0, 1)
-        out = attend(*(o.flatten(0, 1) for o in (q, k, v)), keep, causal).unflatten(0, (-1, H))
+        out = _attend(*(o.flatten(0, 1) for o in (q, k, v)), keep, causal).unflatten(0, (-1, H))
     else: # one table for all windows, one head at a time
         tables = bias(torch.arange(w, 2*w, device=q.device), torch.arange(span, device=q.device))
-        out = torch.stack([attend(*o, keep, causal, b) for *o, b in zip(q.unbind(1), k.unbind(1), v.unbind(1), tables)], 1)
+        out = torch.stack([_attend(*o, keep, causal, b) for *o, b in zip(q.unbind(1), k.unbind(1), v.unbind(1), tables)], 1)
     return out.flatten(2, 3)
 
-# %% ../nbs/23_attention.ipynb #527c1de8
+# %% ../nbs/23_attention.ipynb #c153b21f
 def local_attend(
     q, # Queries `(B, heads, L, head_dim)`
     k, # Keys, the same shape
@@ -223,11 +235,11 @@ def local_attend(
     "Attention within windows and their neighbours in memory linear in `L`, any `L`."
     _check_boolean(keep)
     L, w = q.shape[2], window
-    q, k, v = (o.contiguous() for o in (q, k, v))
+    q, k, v = (o.contiguous() for o in (q, _without(k, keep), _without(v, keep)))
     def piece(a, b, lo, hi):
         at = None if bias is None else bias(torch.arange(a, b, device=q.device), torch.arange(lo, hi, device=q.device))
         seen = None if keep is None else _anything(keep[:, lo:hi])
-        return attend(q[:, :, a:b], k[:, :, lo:hi], v[:, :, lo:hi], seen, causal, at)
+        return _attend(q[:, :, a:b], k[:, :, lo:hi], v[:, :, lo:hi], seen, causal, at)
     if L <= 2*w: return piece(0, L, 0, L)
     ahead = 0 if causal else 1
     full = L//w - ahead                                                     # windows 1 ... full-1 have whole neighbours
@@ -273,7 +285,7 @@ def init_mimetic(layer):
     V, O = _factors(D, 0.4, -0.4, D)
     wv.copy_(V.T); layer.out.weight.copy_(O.T)
 
-# %% ../nbs/23_attention.ipynb #263570e5
+# %% ../nbs/23_attention.ipynb #77793fc0
 class Attention(nn.Module):
     "Multi-head self-attention over `(B, L, D)`; padding is never attended to."
     def __init__(self,
@@ -285,13 +297,18 @@ class Attention(nn.Module):
         init:str='default' # Where the weights begin, a name of `attn_inits`
     ):
         super().__init__()
-        n_heads = n_heads or max(1, d_model//16)
+        n_heads = max(1, check_count('d_model', d_model)//16) if n_heads is None else check_count('n_heads', n_heads)
         if d_model % n_heads: raise ValueError(f"d_model={d_model} is not a multiple of n_heads={n_heads}")
         self.causal,self.n_heads = causal,n_heads
         P = positions[pos]
         self.pos = P(d_model//n_heads, n_heads) if P.where == 'attention' else None
         self.qkv,self.out,self.drop = nn.Linear(d_model, 3*d_model),nn.Linear(d_model, d_model),nn.Dropout(dropout)
         attn_inits[init](self)
+
+    @property
+    def drops_output(self) -> bool:
+        "Whether its own dropout falls on what it returns, so that a block need not drop that again."
+        return self.drop.p > 0
 
     def backend(self, device) -> str:
         "What the layer computes with."
@@ -308,12 +325,14 @@ class Attention(nn.Module):
     ): # `(B, L, D)`
         "Every position gathers from every real one it may see."
         B, L, D = x.shape
+        real = None if lengths is None else torch.arange(L, device=x.device) < lengths[:, None]
+        if real is not None: x = x.masked_fill(~real[..., None], 0)
         q, k, v = self.qkv(x).view(B, L, 3, self.n_heads, D//self.n_heads).permute(2, 0, 3, 1, 4)
         if self.pos is not None: q, k = self.pos(q), self.pos(k)
-        keep = None if lengths is None or self.causal else torch.arange(L, device=x.device) < lengths[:, None]
-        return self.drop(self.out(self.gather(q, k, v, keep).transpose(1, 2).reshape(B, L, D)))
+        # causally no real query looks as far as the padding
+        return self.drop(self.out(self.gather(q, k, v, None if self.causal else real).transpose(1, 2).reshape(B, L, D)))
 
-# %% ../nbs/23_attention.ipynb #d5416cf1
+# %% ../nbs/23_attention.ipynb #0ac58ddb
 class LocalAttention(Attention):
     "Multi-head self-attention within windows and their neighbours; memory linear in `L`."
     def __init__(self,
@@ -326,8 +345,7 @@ class LocalAttention(Attention):
         init:str='default' # Where the weights begin, a name of `attn_inits`
     ):
         super().__init__(d_model, causal, n_heads, pos, dropout, init)
-        if window != int(window) or window < 1: raise ValueError(f"window must be a whole number of at least 1, not {window}")
-        self.window = int(window)
+        self.window = check_count('window', window)
 
     def backend(self, device) -> str:
         "What the layer computes with."

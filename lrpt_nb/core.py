@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['set_seed', 'seed_scope', 'limit_threads', 'thread_policy', 'check_threads', 'keep_memory', 'default_device',
-           'rel_err', 'check_choice', 'Registry', 'no_compile', 'first_derivative_only', 'no_autocast', 'machine_info',
-           'versions', 'atomic_write']
+           'rel_err', 'check_choice', 'check_count', 'Registry', 'no_compile', 'first_derivative_only', 'no_autocast',
+           'machine_info', 'versions', 'atomic_write']
 
-# %% ../nbs/00_core.ipynb #c498c64e
+# %% ../nbs/00_core.ipynb #01d3f040
 import ctypes, functools, os, platform, random, sys, tempfile, warnings
 from contextlib import contextmanager, nullcontext
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def rel_err(
     diff, size = (got-want).abs().square().sum().sqrt(), want.abs().square().sum().sqrt()
     return (diff/size if size > 0 else diff).item()
 
-# %% ../nbs/00_core.ipynb #4862e795
+# %% ../nbs/00_core.ipynb #a00db97c
 def check_choice(
     arg:str, # Name of the argument, for the message
     value, # What was given
@@ -103,6 +104,15 @@ def check_choice(
     "Raise a `ValueError` that names the argument, the value and what is accepted, unless `value` is one of `known`."
     if value not in list(known): raise ValueError(f"{arg}={value!r} is not known; accepted: {', '.join(map(repr, known))}")
     return value
+
+def check_count(
+    arg:str, # Name of the argument, for the message
+    n, # What was given
+    least:int=1 # Smallest accepted
+) -> int:
+    "`n` as an int, or a `ValueError` that names the argument, unless it is one and at least `least`."
+    if isinstance(n, bool) or not isinstance(n, Integral) or n < least: raise ValueError(f"{arg} must be an int of at least {least}, not {n!r}")
+    return int(n)
 
 class Registry:
     "Things of one `kind`, by name; an unknown name is answered with the known ones."

@@ -17,6 +17,7 @@ from torch import nn
 from fastcore.basics import patch
 from .core import Registry, rel_err
 from .models import register_body
+from .parts import check_lengths
 
 # %% ../nbs/37_lm.ipynb #70c3562a
 def one_token(
@@ -169,7 +170,7 @@ def read_lm(
         raise ValueError(f"source={str(folder)!r}: {len(missing)} weights of the {config.model_type} are not in its files: {', '.join(missing[:4])}{' ...' if len(missing) > 4 else ''}")
     return model
 
-# %% ../nbs/37_lm.ipynb #54526fd2
+# %% ../nbs/37_lm.ipynb #c91901dc
 class LMBody(nn.Module):
     "An LM between the vectors of a task's symbols and a head: `(x, lengths, mask) -> (B, L, D)`; made by `lm_body`."
     def __init__(self,
@@ -202,9 +203,15 @@ class LMBody(nn.Module):
         mask=None # Boolean `(B, L)`: True where the position is hidden
     ): # `(B, L, D)`
         "One vector a position: the LM's last hidden states."
+        if lengths is not None: check_lengths(lengths, x)
         h, limit = self.embed(x, mask, lengths), self.config['max_len']
         if limit and h.shape[1] > limit: raise ValueError(f"sequence of length {h.shape[1]}, but this LM was made for max_position_embeddings={limit}; with rotary positions, max_len= raises it")
         return self._read(h)
+
+    def extend(self, x, state=None):
+        "Refuse: an LM body has no state to carry on."
+        raise ValueError("an LM body reads whole sequences and has no state to carry on, so it cannot go on in pieces or step by step; call it on all positions")
+    step = extend
 
     def _read(self, h): return self.lm(inputs_embeds=h, use_cache=False).last_hidden_state
 

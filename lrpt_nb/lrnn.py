@@ -6,7 +6,7 @@
 __all__ = ['BLOCK', 'PIECE', 'dlr_inits', 'dlr_kernel_loop', 'dlr_kernel', 'dlr_scan', 'DSS', 'LinearRNN', 'DLR',
            'mimo_scan_loop', 'mimo_scan', 'MIMO', 'LRU', 'S5']
 
-# %% ../nbs/22_lrnn.ipynb #d0033069
+# %% ../nbs/22_lrnn.ipynb #4baefe19
 import math
 
 import torch
@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from .conv import long_conv
-from .core import Registry, check_choice, no_autocast
+from .core import Registry, check_choice, check_count, no_autocast
 from .discretisation import _length, _mul, _pairs, _plain
 from .gaps import gap_powers, gap_steps, shared_gap_scan
-from .s4 import S4D, StateSpace
+from .s4 import S4D, StateSpace, _check
 from .scan import choose_backend, linear_scan, linear_scan_pair
-from .ssm import diag_init, discs, nplr_legs
+from .ssm import diag_init, diag_inits, discs, nplr_legs
 
 # %% ../nbs/22_lrnn.ipynb #f1834128
 def _split(z):
@@ -127,11 +127,7 @@ def dlr_scan(
         ys.append(y)
     return torch.cat(ys, -1), torch.stack(tuple(h), -1)
 
-# %% ../nbs/22_lrnn.ipynb #1e0c0995
-def _whole(name, value, least=1):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least: raise ValueError(f"{name} must be an int of at least {least}, not {value!r}")
-    return value
-
+# %% ../nbs/22_lrnn.ipynb #cfe9d557
 class DSS(S4D):
     "Diagonal state spaces with the exponential kernel and one spectrum for all channels (Gupta, Gu and Berant 2022, DSS-EXP)."
     no_decay = 'log_decay', 'freq', 'log_dt', 'C'   # no `B` to spare
@@ -144,14 +140,14 @@ class DSS(S4D):
         init:str='legs', # Eigenvalues, a name of `ssm.diag_inits`
         dropout:float=0. # After the nonlinearity
     ):
-        A = diag_init(init, _whole('d_state', d_state))
+        A = diag_init(check_choice('init', init, diag_inits), check_count('d_state', d_state))
         StateSpace.__init__(self, d_model, causal, 2*d_state, 1, dt_min, dt_max, A, torch.ones_like(A), dropout)
         self.disc,ones = 'zoh',self.B.detach()
         del self.B
         self.register_buffer('B', ones, persistent=False)
         nn.init.normal_(self.C, std=.5)                 # `W = 2C` is standard normal
 
-# %% ../nbs/22_lrnn.ipynb #6f3d7e59
+# %% ../nbs/22_lrnn.ipynb #875b12c2
 def _wide(p): return p.to(torch.promote_types(p.dtype, torch.float32))
 
 def _log_uniform(n, dt_min, dt_max):
@@ -159,10 +155,11 @@ def _log_uniform(n, dt_min, dt_max):
     return torch.empty(n).uniform_(math.log(dt_min), math.log(dt_max))
 
 class LinearRNN(StateSpace):
-    "What `DLR`, `LRU` and `S5` share: skip, gate, step mode. A subclass has `filter(u, gaps)` and `run(u, state, gaps)`."
+    "What `DLR`, `LRU` and `S5` share: skip, gate, step mode. A subclass has `filter(u, gaps)`, `run(u, state, gaps)` and `state_sizes`."
     takes_gaps = True
     def __init__(self, d_model, causal, dropout):
         nn.Module.__init__(self)
+        d_model = check_count('d_model', d_model)
         self.causal,self.mode,self._rate = causal,'auto',1.
         self.skip = nn.Parameter(torch.randn(d_model))
         self.drop,self.out = nn.Dropout(dropout),nn.Linear(d_model, 2*d_model)
@@ -183,7 +180,11 @@ class LinearRNN(StateSpace):
     ): # `(y (B, L, D), state)`
         "Go on with a piece of any length."
         self.only_causal()
-        y, state = self.run(x.transpose(1, 2), state, **self.given_gaps(gaps, x))
+        _check(x, '(B, L, D)', len(self.skip), state, self.state_sizes)
+        more = self.given_gaps(gaps, x)
+        if not x.shape[1]: # an empty piece has an empty answer
+            return self.mix(x, x), x.new_zeros(len(x), *self.state_sizes, dtype=torch.promote_types(x.dtype, _wide(self.skip).dtype)) if state is None else state
+        y, state = self.run(x.transpose(1, 2), state, **more)
         return self.mix(y.transpose(1, 2).contiguous(), x), state
 
     def step(self,
@@ -192,10 +193,12 @@ class LinearRNN(StateSpace):
         gaps=None # Time since the previous position `(B,)`, in usual steps
     ): # `(y (B, D), state)`
         "One step of the recurrence."
+        self.only_causal()
+        _check(x, '(B, D)', len(self.skip), state, self.state_sizes)
         y, state = self.extend(x[:, None], state, None if gaps is None else gaps[:, None])
         return y[:, 0], state
 
-# %% ../nbs/22_lrnn.ipynb #0c71d7fc
+# %% ../nbs/22_lrnn.ipynb #8ca87af2
 dlr_inits = Registry('init')
 dlr_inits.register('omega', lambda N: 2*math.pi*torch.arange(N)/N)
 dlr_inits.register('random', lambda N: torch.randn(N))
@@ -213,7 +216,7 @@ class DLR(LinearRNN):
         dropout:float=0. # After the nonlinearity
     ):
         super().__init__(d_model, causal, dropout)
-        N = _whole('d_state', d_state)
+        N = check_count('d_state', d_state)
         self.root_decay = nn.Parameter((_log_uniform(N, dt_min, dt_max).exp()/2).sqrt())
         self.freq = nn.Parameter(dlr_inits[init](N).float())
         self.W = nn.Parameter(torch.randn(1 if causal else 2, d_model, N, 2)/N)
@@ -227,6 +230,9 @@ class DLR(LinearRNN):
     ): # `(ch, D, L)`: the causal kernel, then the anti-causal one from lag 1
         "The convolution kernels this layer stands for."
         return dlr_kernel(**self.pairs(), L=L)
+
+    @property
+    def state_sizes(self): return tuple(self.W.shape[1:])   # (D, N, 2)
 
     def run(self, u, state=None, gaps=None, way=0):
         "Output `(B, D, L)` of one direction and its last state `(B, D, N, 2)`."
@@ -301,9 +307,12 @@ def mimo_scan(
     if len(C) > 1: y = y + F.pad(read(C[1], _states(a, drive, None, True, pair)[0])[..., 1:], (0, 1))
     return y, end
 
-# %% ../nbs/22_lrnn.ipynb #a320a32e
+# %% ../nbs/22_lrnn.ipynb #d774acf4
 class MIMO(LinearRNN):
     "What `LRU` and `S5` share: the scan. A subclass has `pairs(gaps)`, what `mimo_scan` takes beside input and state."
+    @property
+    def state_sizes(self): return self.C.shape[2], 2        # (N, 2)
+
     @_plain
     def run(self, u, state=None, gaps=None):
         "Output `(B, D, L)` and the last state of the causal direction `(B, N, 2)`."
@@ -333,7 +342,7 @@ class LRU(MIMO):
         super().__init__(d_model, causal, dropout)
         if not 0 <= r_min <= r_max <= 1: raise ValueError(f"need 0 <= r_min <= r_max <= 1, got r_min={r_min}, r_max={r_max}")
         if not max_phase > 0: raise ValueError(f"max_phase must be above 0, not {max_phase}")
-        N = _whole('d_state', d_state)
+        N = check_count('d_state', d_state)
         # uniform over the area of the ring (LRU paper, lemma 3.2); neither 0 nor 1 has a logarithm to start from
         nu = -.5*torch.log((torch.rand(N)*(r_max**2-r_min**2) + r_min**2).clamp(1e-12, 1-1e-6))
         self.log_nu,self.log_theta = nn.Parameter(nu.log()),nn.Parameter((max_phase*torch.rand(N).clamp(min=1e-6)).log())
@@ -351,7 +360,7 @@ class LRU(MIMO):
         a = (size*angle.cos(), size*angle.sin()) if gaps is None else gap_powers(torch.stack([-nu, angle], -1), gaps)
         return dict(a=torch.stack(a, -1), B=gain[:, None, None]*_wide(self.B), C=_wide(self.C))
 
-# %% ../nbs/22_lrnn.ipynb #f63f8b0d
+# %% ../nbs/22_lrnn.ipynb #b1ffd67d
 class S5(MIMO):
     "State-space layer with one diagonal state for all channels, from HiPPO-N, scanned (Smith et al. 2023)."
     no_decay = 'log_decay', 'freq', 'log_dt'
@@ -366,7 +375,7 @@ class S5(MIMO):
         dropout:float=0. # After the nonlinearity
     ):
         super().__init__(d_model, causal, dropout)
-        if _whole('d_state', d_state, 2) % (2*_whole('blocks', blocks)): raise ValueError(f"d_state must be a multiple of twice blocks={blocks}, {d_state} is not")
+        if check_count('d_state', d_state, 2) % (2*check_count('blocks', blocks)): raise ValueError(f"d_state must be a multiple of twice blocks={blocks}, {d_state} is not")
         check_choice('disc', disc, discs)
         A, N = nplr_legs(d_state//blocks)[0].to(torch.complex64).repeat(blocks), d_state//2
         self.disc = disc

@@ -6,7 +6,7 @@
 __all__ = ['mega_attns', 'ema_loop', 'ema_kernel', 'EMA', 'attn_softmax', 'attn_laplace', 'attn_relu2', 'distance_bias',
            'mega_direct', 'Mega']
 
-# %% ../nbs/24_mega.ipynb #374345ba
+# %% ../nbs/24_mega.ipynb #aca4102c
 import math
 
 import torch
@@ -14,7 +14,7 @@ from torch import nn
 import torch.nn.functional as F
 from fastcore.basics import patch
 
-from .core import Registry
+from .core import Registry, check_count
 from .conv import long_conv
 
 # %% ../nbs/24_mega.ipynb #7a35636a
@@ -42,7 +42,7 @@ def ema_kernel(
     near, far = (torch.exp(log_q[..., None]*s) for s in (steps, m*steps[:-(-L//m)])) # (..., N, m) and (..., N, rows)
     return ((w[..., None]*far).transpose(-1, -2) @ near).flatten(-2)[..., :L]
 
-# %% ../nbs/24_mega.ipynb #73810b7a
+# %% ../nbs/24_mega.ipynb #559fe240
 class EMA(nn.Module):
     "Damped moving averages of every channel, a skip and SiLU (Ma et al. 2023, section 3.1; initial values as in their code)."
     no_decay = 'delta', 'alpha'
@@ -52,8 +52,7 @@ class EMA(nn.Module):
         n_modes:int=16 # Averages a channel and direction
     ):
         super().__init__()
-        if n_modes < 1: raise ValueError(f"n_modes must be at least 1, not {n_modes}")
-        shape = (1 if causal else 2), d_model, n_modes
+        shape = (1 if causal else 2), check_count('d_model', d_model), check_count('n_modes', n_modes)
         self.delta,self.alpha = (nn.Parameter(torch.randn(shape)*0.2) for _ in range(2))
         self.beta = nn.Parameter((1-2*(torch.arange(n_modes) % 2)) + torch.randn(shape)*0.02)   # 1, -1, 1, ...
         self.gamma,self.omega = nn.Parameter(torch.randn(shape)),nn.Parameter(torch.randn(d_model))
@@ -147,10 +146,10 @@ def mega_direct(
         out.append(g[i].sigmoid()*(silu(h[i] + layer.out(silu(r[i])*o)) - x[i]))
     return torch.stack(out)
 
-# %% ../nbs/24_mega.ipynb #b10bf30f
+# %% ../nbs/24_mega.ipynb #e3df2089
 class Mega(nn.Module):
     "Moving-average equipped gated attention over `(B, L, D)`, whole or in chunks; returns the update of the stream (Ma et al. 2023)."
-    takes_stream = True
+    takes_stream,drops_output = True,True # its dropout is inside the gate: an update that is dropped whole would be another layer
     def __init__(self,
         d_model:int, # Channels `D`
         causal:bool=False, # See only the past
@@ -163,9 +162,9 @@ class Mega(nn.Module):
         dropout:float=0. # On the averages and on the candidate `h`
     ):
         super().__init__()
+        if chunk is not None: check_count('chunk', chunk)
         v_dim, max_dist = 2*d_model if v_dim is None else v_dim, (chunk or 1024) if max_dist is None else max_dist
-        for name, n in dict(z_dim=z_dim, v_dim=v_dim, chunk=1 if chunk is None else chunk, max_dist=max_dist).items():
-            if n != int(n) or n < 1: raise ValueError(f"{name} must be a whole number of at least 1, not {n}")
+        for name, n in dict(z_dim=z_dim, v_dim=v_dim, max_dist=max_dist).items(): check_count(name, n)
         mega_attns[attn]
         self.causal,self.z_dim,self.v_dim,self.n_modes,self.chunk,self.attn,self.max_dist = causal,z_dim,v_dim,n_modes,chunk,attn,max_dist
         self.ema,self.drop = EMA(d_model, causal, n_modes),nn.Dropout(dropout)
@@ -179,7 +178,7 @@ class Mega(nn.Module):
         "What the layer computes with."
         return f"moving average by Fourier transform, attention {'everywhere' if self.chunk is None else f'in chunks of {self.chunk}'}"
 
-# %% ../nbs/24_mega.ipynb #6e569538
+# %% ../nbs/24_mega.ipynb #2b6b4707
 @patch
 def gather(self:Mega, q, k, v, real):
     "Attend, chunk by chunk: `q, k (B, L, z)`, `v (B, L, v)`, `real (B, L)` or None."
@@ -202,7 +201,7 @@ def forward(self:Mega,
 ): # The update `(B, L, D)`; added to `stream` it gives the paper's output
     "Average, attend, gate; what stands in the padding never reaches a real position."
     real = None if lengths is None else torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-    if real is not None: x = x.masked_fill(~real[..., None], 0)
+    if real is not None: x, stream = (o if o is None else o.masked_fill(~real[..., None], 0) for o in (x, stream))
     g, z, r, h = self.mix(self.drop(self.ema(x))).split([x.shape[2], self.z_dim, self.v_dim, x.shape[2]], -1)
     q, k = (F.silu(z)[..., None, :]*self.qk_scale + self.qk_shift).unbind(-2)
     o = self.gather(q, k, F.silu(self.value(x)), real)

@@ -9,25 +9,25 @@ __all__ = ['paper_rows', 'size_settings']
 from .core import Registry
 from .models import arch_info, sizes
 
-# %% ../nbs/33_presets.ipynb #5c35acb5
+# %% ../nbs/33_presets.ipynb #de22d36b
 _attention = dict(pos='sinusoidal', pool='mean', dropout=0., wd=0.)
 _s4 = dict(d_state=64, dt_min=1e-3, dt_max=.1, norm='batch', pool='mean', lr=.01, ssm_lr=1e-3, wd=.05, dropout=0.)
 _s4d = _s4 | dict(init='legs', disc='bilinear')
 _dlr = dict(d_state=1024, pool='mean', lr=.01, ssm_lr=1e-4, wd=.05, dropout=0.)
-_mega = dict(z_dim=64, n_modes=16, ff_mult=2, pool='mean', dropout=0.)
+_mega = dict(z_dim=64, n_modes=16, ff_mult=2, pool='mean', dropout=0., ssm_lr=None) # one rate for all
 
 paper_rows = {
     'listops': dict(
-        transformer=_attention | dict(n_layers=6, d_model=512, n_heads=8, ff_mult=4, lr=.05, bs=32, epochs=100),
+        transformer=_attention | dict(n_layers=6, d_model=512, n_heads=8, ff_mult=4, lr=1e-4, bs=32, epochs=100),
         s4=_s4 | dict(n_layers=8, d_model=128, n_ssm=128, order='post', bs=50, epochs=40),
         dlr=_dlr | dict(n_layers=8, d_model=128, order='post', bs=50, epochs=40),
         mega=_mega | dict(n_layers=6, d_model=80, v_dim=160, attn='softmax', max_dist=4000, order='post', dropout=.1, lr=.05, wd=0., bs=32, epochs=100)),
     'text': dict(
-        transformer=_attention | dict(n_layers=6, d_model=512, n_heads=8, ff_mult=4, lr=.05, wd=.1, bs=32, epochs=65),
+        transformer=_attention | dict(n_layers=6, d_model=512, n_heads=8, ff_mult=4, lr=1e-4, wd=.1, bs=32, epochs=65),
         s4=_s4 | dict(n_layers=6, d_model=256, n_ssm=256, bs=16, epochs=32),
         dlr=_dlr | dict(n_layers=6, d_model=256, bs=16, epochs=32)),
     'retrieval': dict(
-        transformer=_attention | dict(n_layers=4, d_model=128, n_heads=4, ff_mult=4, lr=.05, bs=32, epochs=32),
+        transformer=_attention | dict(n_layers=4, d_model=128, n_heads=4, ff_mult=4, lr=5e-4, bs=32, epochs=32),
         s4=_s4 | dict(n_layers=6, d_model=256, n_ssm=256, bs=64, epochs=20)),
     'image': dict(
         transformer=_attention | dict(n_layers=3, d_model=64, n_heads=4, ff_mult=2, lr=1e-3, bs=50, epochs=200),
@@ -48,6 +48,8 @@ paper_rows = {
         s4d=_s4d | dict(n_layers=4, d_model=96, dt_min=1e-4, dt_max=.01, lr=5e-4, ssm_lr=5e-4, bs=32, epochs=50)),
     'pathx256': dict(
         local_transformer=_attention | dict(n_layers=4, d_model=128, n_heads=4, ff_mult=4, window=8192, pool='max', lr=5e-4, bs=32, epochs=200)),
+    'pathx256-pretrain': dict(
+        local_transformer=_attention | dict(n_layers=8, d_model=128, n_heads=4, ff_mult=4, window=8192, pool='max', lr=5e-4, bs=32, epochs=200)),
     'scifar': dict(
         transformer=_attention | dict(n_layers=6, d_model=256, n_heads=4, ff_mult=2, pos='rotary', lr=1e-3, wd=.05, bs=50, epochs=200),
         s4=_s4 | dict(n_layers=6, d_model=512, n_ssm=2, norm='layer', order='post', dropout=.1, drop='tied', bs=50, epochs=200)),
@@ -55,7 +57,7 @@ paper_rows = {
         local_transformer=_attention | dict(n_layers=4, d_model=128, n_heads=4, ff_mult=1, window=4000, pos='rotary', pool='max', lr=1e-3, wd=.05, bs=16, epochs=200),
         s4=_s4 | dict(n_layers=6, d_model=128, n_ssm=64, pool='max', bs=16, epochs=40)),
     'bidmc': dict(
-        transformer=_attention | dict(n_layers=4, d_model=112, n_heads=8, ff_mult=1, pos='rotary', lr=.01, wd=.05, bs=32, epochs=500),
+        transformer=_attention | dict(n_layers=4, d_model=112, n_heads=8, ff_mult=1, pos='rotary', lr=5e-4, wd=.05, bs=32, epochs=500),
         s4=_s4 | dict(n_layers=6, d_model=128, d_state=256, n_ssm=2, norm='layer', bs=32, epochs=500))}
 for _task, _rows in paper_rows.items(): sizes.register(f'paper-{_task}', _rows)
 

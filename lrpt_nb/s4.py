@@ -5,28 +5,23 @@
 # %% auto #0
 __all__ = ['StateSpace', 'set_rate', 'S4D', 'S4']
 
-# %% ../nbs/21_s4.ipynb #5ccad23d
+# %% ../nbs/21_s4.ipynb #7b324c50
 import math
-from numbers import Integral, Real
+from numbers import Real
 
 import torch
 from torch import nn
 import torch.nn.functional as F
 
 from .conv import long_conv
-from .core import check_choice, no_autocast
+from .core import check_choice, check_count, no_autocast
 from .gaps import check_gaps, gap_scan
 from .ssm import diag_init, diag_inits, diag_kernel, diag_scan, diag_step, discs, dplr_kernel, dplr_step, nplr_legs
 
-# %% ../nbs/21_s4.ipynb #44402a83
-def _count(name, n):
-    "`n` as an int of at least 1, or an error that names it."
-    if isinstance(n, bool) or not isinstance(n, Integral) or n < 1: raise ValueError(f"{name} must be an int of at least 1, not {n!r}")
-    return int(n)
-
+# %% ../nbs/21_s4.ipynb #f5ac4fa2
 def _state_size(d_state):
     "Half of `d_state`, the states that are kept."
-    if _count('d_state', d_state) % 2: raise ValueError(f"d_state must be even and at least 2, not {d_state}")
+    if check_count('d_state', d_state) % 2: raise ValueError(f"d_state must be even and at least 2, not {d_state}")
     return int(d_state)//2
 
 def _check(x, shape, D, state=None, sizes=()):
@@ -39,14 +34,14 @@ def _check(x, shape, D, state=None, sizes=()):
     if state.dtype not in (torch.float32, torch.float64): raise TypeError(f"state is {state.dtype}; a state stays in float32 or float64")
     if state.shape != (len(x), *sizes): raise ValueError(f"state must be {(len(x), *sizes)} for a batch of {len(x)}, not {tuple(state.shape)}")
 
-# %% ../nbs/21_s4.ipynb #f240c690
+# %% ../nbs/21_s4.ipynb #31cee898
 class StateSpace(nn.Module):
     "What `S4D` and `S4` share: parameters, convolution, GELU, gated linear unit. With `takes_gaps`, a subclass has `filter(u, gaps)`."
     no_decay,modes,takes_gaps = ('log_decay', 'freq', 'log_dt', 'B'),('auto', 'conv'),False
     def __init__(self, d_model, causal, d_state, n_ssm, dt_min, dt_max, A, B, dropout):
         super().__init__()
-        d_model = _count('d_model', d_model)
-        n_ssm = d_model if n_ssm is None else _count('n_ssm', n_ssm)
+        d_model = check_count('d_model', d_model)
+        n_ssm = d_model if n_ssm is None else check_count('n_ssm', n_ssm)
         if d_model % n_ssm: raise ValueError(f"n_ssm must divide d_model={d_model}, n_ssm={n_ssm} does not")
         if not 0 < dt_min <= dt_max < math.inf: raise ValueError(f"need 0 < dt_min <= dt_max, both finite, got dt_min={dt_min}, dt_max={dt_max}")
         H, N, ch = d_model, d_state//2, 1 if causal else 2
@@ -65,6 +60,16 @@ class StateSpace(nn.Module):
         def each(p): return wide(p).repeat(self.C.shape[1]//self.n_ssm, 1, 1)
         A = torch.stack([-wide(self.log_decay).exp(), wide(self.freq)], -1)
         return dict(A=each(A), B=each(self.B), C=wide(self.C), dt=wide(self.log_dt).exp()*self.rate)
+
+    def _apply(self, fn, recurse=True):
+        "As in torch, but `half()`, `bfloat16()` and their like leave what shapes time (`no_decay`) in float32: rounded it would be another time."
+        own = [p for n, p in self.named_parameters(recurse=False) if n in self.no_decay]
+        kept = {id(o) for p in own for o in (p, p.grad) if o is not None}
+        def narrow(t): return t.is_floating_point() and t.element_size() < 4
+        def apply(t):
+            new = fn(t)
+            return t.to(new.device, torch.float32) if id(t) in kept and narrow(new) and not narrow(t) else new
+        return super()._apply(apply, recurse)
 
     def wide(self, x):
         "The type `x` is filtered in, and that of the state: the widest among `x`, the parameters and float32."

@@ -371,7 +371,7 @@ def test_real_arithmetic_equals_complex(layer, causal):
 # arguments and sizes
 
 @pytest.mark.parametrize('call,match', [
-    (lambda: DSS(4, d_state=0), 'd_state must be an int of at least 1'), (lambda: DSS(4, init='x'), "kind='x'"), (lambda: DSS(4, dt_min=1, dt_max=.1), 'dt_min=1'),
+    (lambda: DSS(4, d_state=0), 'd_state must be an int of at least 1'), (lambda: DSS(4, init='x'), "init='x'"), (lambda: DSS(4, dt_min=1, dt_max=.1), 'dt_min=1'),
     (lambda: DLR(4, d_state=-1), 'd_state'), (lambda: DLR(4, init='x'), "init='x'"), (lambda: DLR(4, dt_min=1, dt_max=.1), 'dt_min=1'),
     (lambda: LRU(4, r_max=1.1), 'r_max=1.1'), (lambda: LRU(4, r_min=-.1), 'r_min=-0.1'), (lambda: LRU(4, max_phase=-1), 'max_phase'), (lambda: LRU(4, d_state=True), 'd_state'),
     (lambda: S5(4, d_state=3), 'd_state must be a multiple'), (lambda: S5(4, blocks=0), 'blocks must be'), (lambda: S5(4, disc='x'), "disc='x'"), (lambda: S5(4, dt_max=0), 'dt_max=0')])

@@ -1,9 +1,10 @@
 "TRAPS 10, 11, 22, 23, 24, 30, 32: optimiser groups, lengths, memory and recurrent use of every registered architecture."
-import math
+import copy, math
 import pytest, torch
 from toys import archs, arch_info, create_body, tiny, toy_dls, ways
 from lrpt_nb.core import rel_err, set_seed
 from lrpt_nb.learner import load_learner, sp_learner
+from lrpt_nb.models import checkpoint_blocks
 from lrpt_nb.optim import time_parameters
 from lrpt_nb.presets import paper_rows
 
@@ -49,6 +50,7 @@ def test_presets_bring_their_own_rates():
     row = paper_rows['pathx-small']['s4']
     assert (learn.lr, learn.ssm_lr, learn.wd, learn.pool) == (row['lr'], row['ssm_lr'], row['wd'], row['pool'])
     assert (sp_learner(toy_dls('array2'), 's4', size='paper-pathx-small', lr=.3, pool='max', ssm_lr=None).ssm_lr) is None
+    assert sp_learner(toy_dls('array2'), 'mega', size='paper-image', n_layers=1).ssm_lr is None                  # MEGA has no rates of its own
     body = learn.model.body.config
     assert all(body[k] == row[k] for k in ('n_layers', 'd_model', 'norm', 'dt_min'))
 
@@ -118,7 +120,7 @@ def test_memory_is_linear_in_the_length(arch, causal):
 @every_arch
 def test_a_learner_says_what_it_computes_with(arch):
     said = tiny(toy_dls(), arch).backend
-    assert isinstance(said, str) and any(o in said for o in ('Fourier', 'scan', 'attention')), said
+    assert isinstance(said, str) and any(o in said for o in ('Fourier', 'scan', 'attention', 'does not say')), said
 
 # step by step and in pieces (TRAPS 30, 32)
 
@@ -151,3 +153,54 @@ def test_steps_and_pieces_equal_the_whole(arch, trained):
 @every_arch
 def test_two_way_bodies_refuse_to_step(arch):
     with pytest.raises(ValueError, match='causal=False'): create_body(arch, d_in=2, d_model=16, n_layers=1).step(torch.randn(1, 2))
+
+@pytest.mark.parametrize('arch', recurrent)
+def test_a_state_that_does_not_fit_is_refused(arch):
+    body, x = create_body(arch, d_in=2, d_model=16, n_layers=2, causal=True), torch.randn(2, 16, 2)
+    state = body.extend(x[:, :5])[1]
+    for bad, match in ((state[:1], '1 entries.*2 layers'), (state*2, '4 entries.*2 layers'), ([o[:1] for o in state], 'state must be'), ([o.half() for o in state], 'float16')):
+        with pytest.raises((TypeError, ValueError), match=match): body.extend(x[:, 5:], bad)
+    with pytest.raises(ValueError, match='batch of 1'): body.extend(x[:1, 5:], state)
+    empty, same = body.extend(x[:, :0], state)
+    assert empty.shape == (2, 0, 16) and rel_err(body.extend(x[:, 5:], same)[0], body(x)[:, 5:]) < 1e-4
+
+# training after inference, and with blocks computed twice
+
+@every_arch
+def test_trains_after_inference_mode(arch):
+    for pos in ['none', 'sinusoidal', 'learned'] + (['rotary', 'alibi'] if 'pos' in arch_info(arch).settings() else []):
+        body, x = create_body(arch, d_in=2, d_model=16, n_layers=1, pos=pos, max_len=20), torch.randn(2, 13, 2)
+        with torch.inference_mode(): body(x)
+        body(x).sum().backward()
+
+@every_arch
+@pytest.mark.parametrize('norm', ('layer', 'batch'))
+def test_blocks_computed_twice_are_the_same_step(arch, norm):
+    "Outputs, gradients and running statistics, dropout included."
+    set_seed(0)
+    plain, x, lengths = create_body(arch, d_in=2, d_model=16, n_layers=2, norm=norm, dropout=.1), torch.randn(3, 24, 2), torch.tensor([24, 9, 1])
+    twice, out = checkpoint_blocks(copy.deepcopy(plain)), []
+    for body in (plain, twice):
+        set_seed(1)
+        y = body(x, lengths)
+        y.square().mean().backward()
+        out.append(y)
+    assert torch.equal(*out)
+    for (n, a), b in zip(plain.named_buffers(), twice.buffers()): assert torch.equal(a, b), n
+    for (n, a), b in zip(plain.named_parameters(), twice.parameters()): assert a.grad is None and b.grad is None or rel_err(b.grad, a.grad) < 1e-4 or a.grad.norm() < 1e-5, n
+
+# what is infinite is seen by nobody who may not see it, at lengths that take a Fourier transform
+
+@every_arch
+@every_way
+def test_infinities_stay_in_the_padding_and_in_the_future(arch, causal):
+    set_seed(0)
+    body, x, lengths = create_body(arch, d_in=2, d_model=16, n_layers=2, causal=causal).eval(), torch.randn(2, 40, 2), torch.tensor([40, 30])
+    wild = x.clone(); wild[1, 30:] = math.inf
+    y = body(wild, lengths)
+    assert torch.equal(y[1, :30], body(x, lengths)[1, :30])
+    y[0].sum().backward()
+    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in body.parameters())
+    if causal:
+        wild = x.clone(); wild[:, 25:] = -math.inf
+        assert rel_err(body(wild)[:, :25], body(x)[:, :25]) < 1e-5 and body(wild)[:, 25:].isnan().all()

@@ -76,12 +76,14 @@ def test_autocast_is_close_at_lengths_that_are_no_powers_of_two(arch, causal, L)
 
 @every_arch
 def test_parameters_cast_to_bfloat16_do_not_overflow(arch):
-    "What shapes time is computed in float32: a cast model is as close as its rounded parameters allow."
-    model, x = body(arch, n_layers=1), torch.randn(1, 300, 2)
-    rounded = body(arch, n_layers=1)
-    rounded.load_state_dict({k: v.bfloat16().float() for k, v in model.state_dict().items()})
-    with torch.no_grad(): got, want = model.bfloat16()(x.bfloat16()), rounded(x.bfloat16().float())
-    assert torch.isfinite(got).all() and rel_err(got.float(), want) < .1
+    "What shapes time stays in float32: a cast model is as close to the float32 one as autocast is, over a thousand steps."
+    model, x = body(arch), torch.randn(2, 1000, 2)
+    with torch.no_grad():
+        want = model(x)
+        got = model.bfloat16()(x.bfloat16())
+    assert got.dtype == torch.bfloat16 and rel_err(got.float(), want) < .02
+    for n, p in model.named_parameters():
+        if n.rsplit('.', 1)[-1] in ('log_dt', 'log_decay', 'freq', 'root_decay', 'log_nu', 'log_theta'): assert p.dtype == torch.float32, n
 
 # torch.compile (TRAPS 7)
 
