@@ -16,7 +16,7 @@ from .core import Registry, check_choice
 from .listops import listops_decode, listops_encode, listops_eval, listops_vocab, lra_listops as lra_tokens
 from .storage import Prepared, SourceInfo, describe_size, file_checksum, prepare, register_source, source_folder
 
-# %% ../nbs/42_texts.ipynb #ebe93217
+# %% ../nbs/42_texts.ipynb #1833c7c1
 _n_points = 0x110000 # code points of Unicode
 
 def _points(texts):
@@ -29,6 +29,7 @@ def count_chars(
     "How often each character occurs."
     return np.bincount(_points(texts), minlength=_n_points)
 
+# %% ../nbs/42_texts.ipynb #f8e31fbb
 def _at_least(name, v, low):
     "Raise unless `v` is a whole number of at least `low`."
     if isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < low: raise ValueError(f"{name} must be an integer of at least {low}, not {v!r}")
