@@ -7,6 +7,8 @@ from pathlib import Path
 os.environ['OMP_WAIT_POLICY'] = 'PASSIVE'
 for o in 'OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS': os.environ[o] = '1'
 os.environ['MPLBACKEND'] = 'Agg'
+import tempfile
+os.environ.setdefault('LRPT_NB_DATA', tempfile.mkdtemp(prefix='lrpt_data_')) # no test writes to the user's own cache
 
 ROOT = Path(__file__).resolve().parent.parent
 # the working tree before any installed copy, also in processes that tests start elsewhere
