@@ -78,7 +78,7 @@ class Ragged:
     def dtype(self): return self.values.dtype
     def __repr__(self): return f"Ragged({len(self)} rows, values {self.values.shape} {self.dtype})"
 
-# %% ../nbs/03_storage.ipynb #29c1a6ae
+# %% ../nbs/03_storage.ipynb #ed6afeaa
 AGAIN = 'remove_prepared removes it, prepare makes it anew'
 
 class _Map(np.memmap):
@@ -94,10 +94,12 @@ class _Map(np.memmap):
 def _open_map(file, dtype, shape):
     "Map a file of plain numbers, read only, when it is as long as `dtype` and `shape` say."
     file, n = Path(file), int(np.prod(shape, dtype=np.int64))*np.dtype(dtype).itemsize
-    try: found = file.stat().st_size
+    try:
+        with open(file, 'rb') as f: # opened once: its name may be another file's a moment later
+            found = os.fstat(f.fileno()).st_size
+            if found == n > 0: return _Map(f, dtype, 'r', shape=tuple(shape))
     except FileNotFoundError: raise FileNotFoundError(errno.ENOENT, f'gone from a prepared set (removed since it was opened?); {AGAIN}', str(file)) from None
     if found != n: raise ValueError(f"{file.parent} is damaged: {file.name} has {found} bytes instead of {n}; {AGAIN}")
-    if n: return _Map(file, dtype, 'r', shape=tuple(shape))
     empty = np.empty(shape, dtype) # no bytes, no map
     empty.flags.writeable = False
     return empty
@@ -138,7 +140,7 @@ def _damage(path, card, deep=False):
         elif deep and (got := file_checksum(path/name)) != o['sha256']: res.append(f"{name} has checksum {got[:12]} instead of {o['sha256'][:12]}")
     return '; '.join(res)
 
-# %% ../nbs/03_storage.ipynb #326e8c81
+# %% ../nbs/03_storage.ipynb #554551eb
 class Prepared:
     "A prepared set on disk. Nothing is read before it is asked for; it pickles as its path."
     def __init__(self,
@@ -162,6 +164,8 @@ class Prepared:
         check_choice('split', name, self.splits)
         if name not in self._open:
             cols = {k: (o['ragged'], [_open_map(self.path/n, f['dtype'], f['shape']) for n, f in o['files'].items()]) for k, o in self.card['splits'][name]['columns'].items()}
+            # columns of two generations must not meet
+            if _read_card(self.path)['splits'] != self.card['splits']: raise ValueError(f"{self.path} was made anew with other content since it was opened; open it again")
             self._open[name] = dict(y=None) | {k: Ragged(*maps) if ragged else maps[0] for k, (ragged, maps) in cols.items()}
         return dict(self._open[name])
     def __repr__(self): return f"Prepared({self.card['name']}: {', '.join(f'{k} {n:,}' for k, n in self.rows.items())} rows; {describe_size(self.n_bytes)} in {self.path})"
