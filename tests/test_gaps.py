@@ -202,8 +202,8 @@ def test_steps_and_states_stay_wide(layer, causal):
         assert rel_err(u, f.filter(x.mT, gaps)) < 1e-6        # the same numbers as without
         assert rel_err(got, want) < .02
         rounded = make(layer, causal)
-        rounded.load_state_dict({k: v.bfloat16().float() for k, v in f.state_dict().items()})
         half = f.bfloat16()
+        rounded.load_state_dict({k: v.float() for k, v in half.state_dict().items()})
         assert half.filter(x.bfloat16().mT, gaps).dtype == torch.float32
         assert rel_err(half.filter(x.bfloat16().mT, gaps), rounded.filter(x.bfloat16().float().mT, gaps)) < 1e-5
         if causal: assert half.extend(x.bfloat16(), None, gaps.bfloat16())[1].dtype == torch.float32

@@ -283,10 +283,9 @@ def test_half_precision(layer, causal):
             with torch.autocast('cpu', kind):
                 assert torch.equal(f.filter(u), want)
                 assert torch.isfinite(f(x)).all() and rel_err(f(x), oracle(f, x)) < .05
-        rounded = make(layer, causal)
-        rounded.load_state_dict({k: v.bfloat16().float() for k, v in f.state_dict().items()})
-        got = f.bfloat16()(x.bfloat16())
-        assert got.dtype == torch.bfloat16 and rel_err(got.float(), oracle(rounded, x.bfloat16().float())) < .02
+        whole = oracle(f, x)
+        got = f.bfloat16()(x.bfloat16())                # what shapes time stays as it was, so it is close to the layer before the cast
+        assert got.dtype == torch.bfloat16 and rel_err(got.float(), whole) < .02
 
 def test_autocast_gradients():
     for layer in layers.values():
