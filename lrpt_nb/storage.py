@@ -78,7 +78,7 @@ class Ragged:
     def dtype(self): return self.values.dtype
     def __repr__(self): return f"Ragged({len(self)} rows, values {self.values.shape} {self.dtype})"
 
-# %% ../nbs/03_storage.ipynb #3a8abf95
+# %% ../nbs/03_storage.ipynb #ed6afeaa
 AGAIN = 'remove_prepared removes it, prepare makes it anew'
 
 class _Map(np.memmap):
@@ -94,14 +94,15 @@ class _Map(np.memmap):
 def _open_map(file, dtype, shape):
     "Map a file of plain numbers, read only, when it is as long as `dtype` and `shape` say."
     file, n = Path(file), int(np.prod(shape, dtype=np.int64))*np.dtype(dtype).itemsize
-    empty = np.empty(shape if not n else 0, dtype) # no bytes, no map
-    empty.flags.writeable = False
     try:
         with open(file, 'rb') as f: # opened once: its name may be another file's a moment later
             found = os.fstat(f.fileno()).st_size
-            if found == n: return _Map(f, dtype, 'r', shape=tuple(shape)) if n else empty
+            if found == n > 0: return _Map(f, dtype, 'r', shape=tuple(shape))
     except FileNotFoundError: raise FileNotFoundError(errno.ENOENT, f'gone from a prepared set (removed since it was opened?); {AGAIN}', str(file)) from None
-    raise ValueError(f"{file.parent} is damaged: {file.name} has {found} bytes instead of {n}; {AGAIN}")
+    if found != n: raise ValueError(f"{file.parent} is damaged: {file.name} has {found} bytes instead of {n}; {AGAIN}")
+    empty = np.empty(shape, dtype) # no bytes, no map
+    empty.flags.writeable = False
+    return empty
 
 # %% ../nbs/03_storage.ipynb #7370db96
 FORMAT = 1 # raised when the layout of a prepared folder changes
