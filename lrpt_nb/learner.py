@@ -6,7 +6,7 @@
 __all__ = ['SeqLearner', 'DenoiseLearner', 'denoise_learner', 'fill_in', 'show_denoised', 'SPLearner', 'sp_learner',
            'load_learner']
 
-# %% ../nbs/52_learner.ipynb #e0e985ff
+# %% ../nbs/52_learner.ipynb #1dae5843
 import pickle, random, warnings
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,9 @@ from .lm import LMBody
 from .optim import adamw, mark_time_parameters
 from .presets import size_settings
 from .answers import supervised_head, supervised_loss
-from .data import SeqDataLoaders, show_sequences
+from .data import SeqDataLoaders, batch_rows, row_picture, show_sequences
+from .draw import channel_scale, pictures
+from .grid import picture_grid
 from .transfer import TransferReport, body_file, check_writable, load_body, load_tensors, read_card, symbols_hash, write_body
 from .objectives import get_objective
 from .callbacks import AutoPrecision, DenoiseCallback, DenoiseLoss, Curves, KeepBest, MaskedAccuracy, MaskedMAE, MaskedR2, corrupt
@@ -106,7 +108,7 @@ def denoise_learner(
     learn.model.to(dls.device)
     return learn
 
-# %% ../nbs/52_learner.ipynb #c385abea
+# %% ../nbs/52_learner.ipynb #e846449e
 @torch.no_grad()
 def fill_in(
     learn:DenoiseLearner, # Trained denoiser
@@ -125,21 +127,18 @@ def show_denoised(
     max_n:int=3, # Rows to draw
     figsize=None # Of the figure
 ):
-    "A line of the true sequence with the model's answers at the hidden positions; text for tokens."
-    import matplotlib.pyplot as plt
-    (x, *_), asked, pred = fill_in(learn, dl)
-    n, prep = min(max_n, len(x)), dl.dataset.prep
-    fig, axes = plt.subplots(n, 1, figsize=figsize or (8, 1.4*n), squeeze=False, layout='constrained')
-    for ax, row, at, out in zip(axes[:, 0], x, asked.cpu(), pred.float().cpu()):
-        if prep.is_tokens:
-            said, true = prep.decode(out.argmax(-1)), prep.decode(row)
-            ax.text(0, .7, ' '.join(f'[{s}]' if m else str(t) for s, t, m in zip(said, true, at))[:300], wrap=True, family='monospace', fontsize=8); ax.axis('off')
-        else:
-            steps = torch.arange(len(row))
-            ax.plot(steps, prep.decode(row)[:, 0], lw=1, color='0.6', label='true')
-            ax.plot(steps[at], prep.decode(out)[at.numpy(), 0], '.', ms=4, color='C3', label='filled in')
-            ax.margins(x=0)
-    if not prep.is_tokens: axes[0, 0].legend(fontsize=8, ncols=2); fig.supxlabel('step', fontsize=9)
+    "The true sequence with the model's answers at the hidden positions: dots on lines, boxes in text, or what was seen, filled in and true of a picture."
+    batch, asked, pred = fill_in(learn, dl)
+    ds, n = dl.dataset, min(max_n, len(batch[0]))
+    (picture, settings), (rows, lengths, times) = row_picture(ds), batch_rows(batch, ds, n)
+    if picture == 'values': settings = dict(scale=channel_scale(np.concatenate(rows)))
+    said = pred.argmax(-1) if ds.prep.is_tokens else pred.float()
+    every = learn.objective.needs_causal # then every step was asked for, and shading would hide all
+    def draw(ax, i):
+        k = len(rows[i])
+        more = {} if times[i] is None else dict(times=times[i])
+        pictures[picture].draw(ax, rows[i], mask=None if every else asked[i, :k].cpu().numpy(), answer=ds.prep.decode(said[i], k), **settings, **more)
+    return picture_grid(n, draw, picture=picture, filled=True, figsize=figsize)
 
 # %% ../nbs/52_learner.ipynb #2eed2032
 class SPLearner(SeqLearner):
@@ -314,7 +313,7 @@ def save_body(self:SPLearner,
         params=n_params(self.model.body), input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=0, steps=0, valid_loss=None)
     return write_body(path, self.model.body, card | dict(stages=[*self.record, *_supervised_stage(self.fine_tuned)], fine_tuned_epochs=self.fine_tuned), None if self.fine_tuned else self.denoise_head)
 
-# %% ../nbs/52_learner.ipynb #3f62ed66
+# %% ../nbs/52_learner.ipynb #74d4c8f4
 @patch
 def predict(self:SPLearner,
     item, # One sequence: `(L,)` or `(L, C)` array or tensor, or a string; two of them for a model of pairs
@@ -364,9 +363,13 @@ def show_results(self:SPLearner,
     dl = self.dls[ds_idx].new(shuffle=shuffle, seed=random.randrange(2**31)) if dl is None else dl
     b, ds, t = dl.one_batch(), dl.dataset, self.dls.target
     with self.no_bar(): preds, _, decoded = self.get_preds(dl=_OneBatch(b, ds), with_decoded=True)
-    def text(y): o = t.decode(y); return f'{o:.3g}' if isinstance(o, float) else str(o)
-    true = [text(y) for y in b[ds.n_inp]] if len(b) > ds.n_inp else ['?']*len(decoded)
-    show_sequences(b, ds, ds.n_inp, max_n, [f'{a} → {text(p)}' for a, p in zip(true, decoded)], **kwargs)
+    n = min(max_n, len(b[0]))
+    if t.is_dense: show_sequences(b, ds, ds.n_inp, max_n, predicted=decoded, **kwargs); return
+    true = [t.decode(y) for y in b[ds.n_inp][:n]] if len(b) > ds.n_inp else ['?']*n
+    def text(o): return f'{o:.3g}' if isinstance(o, float) else str(o)
+    guess = [t.decode(p) for p in decoded[:n]]
+    titles = [(a, p) if t.kind == 'class' and len(b) > ds.n_inp else f'{text(a)} → {text(p)}' for a, p in zip(true, guess)]
+    show_sequences(b, ds, ds.n_inp, max_n, titles, **kwargs)
 
 class _OneBatch(list):
     "A loader of one batch that knows its dataset."
