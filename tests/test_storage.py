@@ -287,7 +287,7 @@ def make(w):
     (log/f'make-{os.getpid()}').touch()
     end = time.time() + 60 # until the other is at the lock or about to be
     while len(list(log.glob('start-*'))) < 2 and time.time() < end: time.sleep(.01)
-    for _ in range(3): w.add('train', x=np.arange(40).reshape(4, 10)); time.sleep(.3)
+    for _ in range(3): w.add('train', x=np.arange(40).reshape(4, 10)); time.sleep(.7) # longer than one waits in silence
 (log/f'start-{os.getpid()}').touch()
 p = prepare(name, {}, make, home=home)
 print(p.split('train')['x'].sum())
@@ -298,6 +298,7 @@ def test_two_processes_prepare_once(tmp_path):
     ps = [python(racing, tmp_path/'home', tmp_path/'log', 'a') for _ in range(2)]
     outs = [p.communicate(timeout=120) for p in ps]
     assert [o.strip() for o, _ in outs] == [str(3*780)]*2, outs
+    assert sorted('waiting for the process that is preparing it' in e for _, e in outs) == [False, True]
     assert len(list((tmp_path/'log').glob('make-*'))) == 1 and len(list((tmp_path/'log').glob('start-*'))) == 2
 
 def test_threads_prepare_once(tmp_path):
@@ -320,7 +321,7 @@ def total_of_maps(cols, out): out.put((int(cols['x'].sum()), [int(o.sum()*100) f
 def test_spawned_processes_open_their_own(tmp_path, monkeypatch, what):
     blocks, make = numbers(n=5000)
     monkeypatch.chdir(tmp_path)
-    p = quiet('a', {}, make, 'relative')
+    p = Prepared(os.path.relpath(quiet('a', {}, make, 'relative').path))
     cols = p.split('train')
     assert len(pickle.dumps(p)) < 2000 and len(pickle.dumps(cols)) < 4000 < p.n_bytes
     monkeypatch.chdir('/') # the path must hold wherever the other process is
