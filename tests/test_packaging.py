@@ -33,7 +33,7 @@ def test_imports_are_declared():
     "What a module imports when loaded is a requirement; what a function or a plug-in imports may come with an extra."
     run_time = dists('requirements')
     extras = {d for k in cfg if k.endswith('_requirements') and not k.startswith('dev_') for d in dists(k)}
-    dist = {'sklearn': 'scikit-learn'}
+    dist = {'sklearn': 'scikit-learn', 'PIL': 'pillow'}
     rows = []
     for f in sorted((ROOT/lib).glob('*.py')):
         tree = ast.parse(f.read_text(encoding='utf8'))
