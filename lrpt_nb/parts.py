@@ -108,7 +108,7 @@ class TimedEmbedding(ValueEmbedding):
         if lengths is not None: unknown = unknown | (torch.arange(g.shape[1], device=g.device) >= lengths[:, None])
         return g.masked_fill(unknown, 0).clamp(-25, 25).exp()
 
-# %% ../nbs/29_parts.ipynb #60c9c1af
+# %% ../nbs/29_parts.ipynb #49bbd420
 norms = Registry('norm')
 
 @norms.register('layer')
@@ -125,6 +125,8 @@ class BatchNorm(nn.BatchNorm1d):
     over_time = True
     def forward(self, x, lengths=None):
         "Normalise `x (B, L, D)`; padding, given by `lengths (B,)`, takes no part in the statistics."
+        if self.training and not self.weight.requires_grad: # frozen: what it has seen stays as it is too
+            return F.batch_norm(x.transpose(1, 2), self.running_mean, self.running_var, self.weight, self.bias, False, 0., self.eps).transpose(1, 2)
         if lengths is None or not self.training: return super().forward(x.transpose(1, 2)).transpose(1, 2)
         real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return torch.zeros_like(x).masked_scatter(real[..., None], super().forward(x[real]).to(x.dtype))
