@@ -104,8 +104,8 @@ def table(self:Comparison) -> pd.DataFrame: # Indexed by `arch`, `init`
         out.append(row | dict(seeds_better=np.nan if gain is None else sum(v > 0 for v in gain.per_seed.values())))
     return pd.DataFrame(out).set_index(['arch', 'init'])
 
-# %% ../nbs/57_results.ipynb #aeb95df5
-_percent = ('accuracy', 'label_accuracy')
+# %% ../nbs/57_results.ipynb #0fed94c9
+_percent = ('accuracy', 'label_accuracy', 'step_accuracy')
 def _number(v, metric, signed=False):
     "A metric in print: per cent with one decimal, errors with four digits."
     text = f'{100*v:.1f}' if metric in _percent else f'{v:.4g}'

@@ -6,7 +6,7 @@
 __all__ = ['metric_names', 'scratch_inits', 'higher_is_better', 'row_scores', 'RowScore', 'Trace', 'falling', 'fingerprint',
            'set_apart', 'settings_key', 'plain', 'make_learner', 'train_run', 'run_one', 'test_scores']
 
-# %% ../nbs/54_runs.ipynb #7375641b
+# %% ../nbs/54_runs.ipynb #cf3877bd
 import datetime, hashlib, json, math, time
 
 import numpy as np
@@ -18,26 +18,31 @@ from fastcore.basics import noop
 from .core import limit_threads, machine_info, seed_scope, versions
 from .models import arch_info, n_params
 from .data import SeqDL, SeqDataLoaders
+from .targets import ignored
 from .objectives import objectives
 from .callbacks import KeepBest
 from .learner import sp_learner
 
-# %% ../nbs/54_runs.ipynb #6dafdab6
-metric_names = dict(multilabel='label_accuracy', regression='mae') | {'class': 'accuracy'}
+# %% ../nbs/54_runs.ipynb #d91feefa
+metric_names = dict(multilabel='label_accuracy', regression='mae', dense='step_accuracy', dense_regression='step_mae') | {'class': 'accuracy'}
 
 def higher_is_better(
     metric:str # A value of `metric_names`
 ) -> bool:
     "The direction of a metric."
-    return metric != 'mae'
+    return not metric.endswith('mae')
 
 def row_scores(
-    kind:str, # 'class', 'multilabel' or 'regression'
+    kind:str, # 'class', 'multilabel', 'regression', 'dense' or 'dense_regression'
     pred, # What the model gives, before any softmax or sigmoid: `(N, c)` or `(N,)`
     target # Encoded labels
 ): # `(N,)` float tensor
     "Score of each row."
     if kind == 'class': return (pred.argmax(-1) == target).double()
+    if kind.startswith('dense'): # mean over the labelled steps of each row
+        counts = target != ignored if kind == 'dense' else ~target.isnan()
+        scores = (pred.argmax(-1) == target).double() if kind == 'dense' else (pred.double()-target.double().nan_to_num()).abs()
+        return (scores*counts).sum(1)/counts.sum(1).clamp(min=1)
     right = (pred > 0) == (target > 0.5) if kind == 'multilabel' else (pred.double()-target.double()).abs()
     return right.double().flatten(1).mean(1) if right.dim() > 1 else right.double()
 

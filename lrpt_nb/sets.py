@@ -192,10 +192,10 @@ def stored_rows(
         return dict(x=o['x'], y=None if y is None else np.asarray(y)) | {k: o[k] for k in ('pair',) if k in o}
     return part('train') | dict(valid=part('valid'), test=part('test')) | (dict(symbols=card['symbols']) if card.get('symbols') else {}) | more
 
-# %% ../nbs/46_sets.ipynb #65b5a5fb
+# %% ../nbs/46_sets.ipynb #0ff5c849
 @register_task('pathfinder', mask_ratio=0.5, source='generated after Linsley et al. 2018; published images: Long Range Arena', facts=dict(length=1024, classes=2, rows=dict(train=160000, valid=20000, test=20000)), picture='square',
-               recipe=dict(epochs=6, pretrain_epochs=6, bs=32, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(n_train=2000, n_valid=500, n_test=1000, contour_length=6),
-                           tried=['Nothing was tuned: 2,000 training images of the easy setting and small bodies, the same for every arm. The published task has 160,000 images and runs of days; do not expect more than chance here.']))
+               recipe=dict(epochs=3, pretrain_epochs=3, bs=16, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(n_train=500, n_valid=200, n_test=500, contour_length=6),
+                           tried=['Nothing was tuned: 500 training images of the easy setting and small bodies, the same for every arm. The published task has 160,000 images and runs of days; do not expect more than chance here.']))
 def pathfinder(
     seed:int, # Of the images
     resolution:int=32, # Pixels a side
