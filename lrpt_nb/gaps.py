@@ -152,8 +152,8 @@ def gap_scan(
     y, end = zip(*(some(i) for i in range(0, H, n)))
     return torch.cat(y, 1), torch.cat(end, 1)
 
-# %% ../nbs/19_gaps.ipynb #36be1da9
-PIECE = 8 # steps between two states: chosen by measurement
+# %% ../nbs/19_gaps.ipynb #b72f9c80
+PIECE = 16 # steps between two states: chosen by measurement
 
 def gap_powers(
     A, # Logarithm of the decay, real pairs `(N, 2)`
