@@ -152,19 +152,34 @@ def gap_scan(
     y, end = zip(*(some(i) for i in range(0, H, n)))
     return torch.cat(y, 1), torch.cat(end, 1)
 
-# %% ../nbs/19_gaps.ipynb #36be1da9
-PIECE = 8 # steps between two states: chosen by measurement
+# %% ../nbs/19_gaps.ipynb #3bad6ac2
+class _Powers(torch.autograd.Function):
+    "`exp(times*(re + i im))` for `re, im (N,)`, `times (B, K)`, as a real and an imaginary part `(B, N, K)`."
+    @staticmethod
+    def forward(ctx, re, im, times):
+        wide = torch.float32 if re.device.type == 'mps' else torch.float64
+        size = torch.exp(re[:, None]*times[:, None].to(re.dtype))
+        angle = (im[:, None].to(wide)/(2*math.pi)*times[:, None].to(wide)).frac().to(re.dtype)*(2*math.pi)
+        p = size*angle.cos(), size*angle.sin()
+        ctx.save_for_backward(*p, re, im, times)
+        return p
+
+    @staticmethod
+    @first_derivative_only
+    def backward(ctx, gr, gi):
+        pr, pi, re, im, times = ctx.saved_tensors
+        x, y, t = gr*pr + gi*pi, gi*pr - gr*pi, times.to(re.dtype)[..., None]
+        return (x@t)[..., 0].sum(0), (y@t)[..., 0].sum(0), (re@x + im@y).to(times.dtype)
 
 def gap_powers(
     A, # Logarithm of the decay, real pairs `(N, 2)`
     times # `(B, K)`, at least 0
 ): # `exp(times*A)` as a real and an imaginary part `(B, N, K)`
     "Decays over any times, phases reduced in float64 where the device has it."
-    wide = torch.float32 if A.device.type == 'mps' else torch.float64
-    re, im = A.unbind(-1)
-    size = torch.exp(re[:, None]*times[:, None].to(re.dtype))
-    angle = (im[:, None].to(wide)/(2*math.pi)*times[:, None].to(wide)).frac().to(re.dtype)*(2*math.pi)
-    return size*angle.cos(), size*angle.sin()
+    return _Powers.apply(*A.unbind(-1), times)
+
+# %% ../nbs/19_gaps.ipynb #f449f780
+PIECE = 16 # steps between two states: chosen by measurement
 
 def _piece(u, gaps, A, W, h):
     "Output `(B, D, T)` and next state `(B, D, 2N)` of one piece; `W (D, 2N)` with negated imaginary parts."

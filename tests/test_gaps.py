@@ -248,7 +248,7 @@ def test_who_follows_gaps():
     "All diagonal ones; S4's dense step would be another matrix at every position, and the others have no step."
     assert set(follows) >= {'s4d', 'dss', 'dlr', 'lru', 's5'} and 's4' not in follows
 
-@each_arch
+@pytest.mark.parametrize('arch', follows)
 @each_way
 def test_compiled_equals_eager(arch, causal):
     f, x = body(arch, causal, 1), stamped()
