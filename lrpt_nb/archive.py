@@ -6,8 +6,8 @@
 __all__ = ['bidmc_rows', 'bidmc_info', 'bidmc_splits', 'split_groups', 'overlap_groups', 'join_short', 'bidmc', 'hold_out',
            'ucr_bundled', 'ucr_arrays', 'ucr']
 
-# %% ../nbs/44_archive.ipynb #4a3213b2
-import errno, hashlib, importlib.util, re
+# %% ../nbs/44_archive.ipynb #a19f3af2
+import errno, importlib.util, re
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from .core import check_choice
-from .signals import TsFile, _check_counts, _counts_key, _fetch, _find, _here, _missing
-from .storage import Prepared, SourceInfo, prepare, register_source, source_folder
+from .signals import TsFile
+from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, register_source, source_folder
+from .storage import Prepared, prepare
 
 # %% ../nbs/44_archive.ipynb #d71f64fb
 def split_groups(
@@ -84,13 +85,14 @@ def join_short(
     out[order] = np.concatenate([[0], np.cumsum(n[order][:-1] + n[order][1:] > most)])
     return out[which]
 
-# %% ../nbs/44_archive.ipynb #ecc101b9
+# %% ../nbs/44_archive.ipynb #b20b7f7b
 bidmc_rows = dict(RR=7_870, HR=7_949, SpO2=7_949)
+_zenodo = dict(RR=4001463, HR=4001456, SpO2=4001464)
+def _bidmc_urls(target): return [f'https://zenodo.org/record/{_zenodo[target]}/files/BIDMC32{target}_{o}.ts' for o in ('TRAIN', 'TEST')]
 bidmc_info = SourceInfo('bidmc', 'Breaths (RR), heart beats (HR) or oxygen (SpO2) from 32 s of PPG and ECG, 53 patients (Pimentel et al. 2017, Tan et al. 2021).', 'ODC-By 1.0 (recordings), CC BY 4.0 (windows)',
     'TSER archive, Zenodo 4001463 (RR), 4001456 (HR), 4001464 (SpO2); recordings: PhysioNet, bidmc 1.0.0',
     'BIDMC32RR_TRAIN.ts and BIDMC32RR_TEST.ts (or HR, SpO2) in the folder, in RR/ or in BIDMC32RR/ below it; or bidmc_01_Signals.csv, bidmc_01_Numerics.csv ... in the folder or in bidmc_csv/ below it',
-    download_bytes=500_000_000, prepared_bytes=255_000_000, length=4_000, rows=dict(all=7_870))
-_zenodo = dict(RR=4001463, HR=4001456, SpO2=4001464)
+    download_bytes=500_000_000, prepared_bytes=255_000_000, length=4_000, rows=dict(all=7_870), urls=_bidmc_urls('RR'))
 
 def _bidmc_ts(target, root):
     "The pair of `.ts` files at `root`."
@@ -98,13 +100,13 @@ def _bidmc_ts(target, root):
     for at in (root, root/target, root/f'BIDMC32{target}'):
         there = [at/o for o in pair if (at/o).is_file()]
         if len(there) == 2: return there
-        if there: raise _missing(bidmc_info, root, f": {at} has {there[0].name} only")
+        if there: raise missing_files(bidmc_info, root, f": {at} has {there[0].name} only")
 
 def _bidmc_csv(root):
     "Files of the recordings at `root`: `(patient, signals, numerics)`."
     for at in (root, root/'bidmc_csv', root/'bidmc-ppg-and-respiration-dataset-1.0.0'/'bidmc_csv'):
         res = [(int(m[1]), o, at/f'bidmc_{m[1]}_Numerics.csv') for o in sorted(at.glob('bidmc_*_Signals.csv')) if (m := re.fullmatch(r'bidmc_(\d+)_Signals.csv', o.name))]
-        if lacks := [o.name for *_, o in res if not o.is_file()]: raise _missing(bidmc_info, root, f": {at} lacks {', '.join(lacks[:3])}")
+        if lacks := [o.name for *_, o in res if not o.is_file()]: raise missing_files(bidmc_info, root, f": {at} lacks {', '.join(lacks[:3])}")
         if res: return res
 
 def _bidmc_inside(target, files, root):
@@ -161,16 +163,16 @@ def _bidmc_split(split, groups, file, valid, test, seed):
     part[file == 0] = split_groups(groups[file == 0], valid, 0., seed)
     return np.char.strip(part)
 
-# %% ../nbs/44_archive.ipynb #1d6b889e
+# %% ../nbs/44_archive.ipynb #f6e5e31e
 def _write_bidmc(writer, info, target, kind, found, counts, split, valid, test, seed):
     "Read, group, split, write."
     where, step = found[0][1].parent if kind == 'csv' else found[0].parent, 375
     if kind == 'csv':
-        _check_counts(info, where, dict(recordings=len(found)), counts)
+        check_counts(info, where, dict(recordings=len(found)), counts)
         (x, y, groups), file = _csv_windows(found, target), None
     else:
         x, y, file = _ts_windows(found)
-        _check_counts(info, where, dict(windows=len(x)), counts)
+        check_counts(info, where, dict(windows=len(x)), counts)
         groups, step = overlap_groups(x, min(500, len(x[0])//2))
         if step is None and split != 'window':
             raise ValueError(f"{where}: no two windows overlap, so which are of one patient cannot be told. Use the recordings (files='csv'), or split='window' knowing that results will be too good")
@@ -190,7 +192,7 @@ def _write_bidmc(writer, info, target, kind, found, counts, split, valid, test, 
     writer.note(targets=dict(lowest=float(y[keep].min()), highest=float(y[keep].max())))
     if kind == 'csv': writer.note(patients=[int(o) for o in names])
 
-# %% ../nbs/44_archive.ipynb #419db9c2
+# %% ../nbs/44_archive.ipynb #11c50e82
 def bidmc(
     target:str='RR', # 'RR', 'HR' or 'SpO2'
     folder=None, # Folder of the files, or one above it
@@ -206,19 +208,19 @@ def bidmc(
 ) -> Prepared: # `x` `(N, 4000, 2)` float32, `y` `(N,)` float32 as published, `group` the recording
     "Vital signs of intensive care patients: half a minute of two signals, one number to estimate."
     check_choice('target', target, bidmc_rows); check_choice('split', split, bidmc_splits); check_choice('files', files, ('auto', 'ts', 'csv'))
-    kind, found = _find(bidmc_info, folder, partial(_bidmc_inside, target, files)) or ('csv' if files == 'csv' else 'ts', None)
+    kind, found = find_files(bidmc_info, folder, partial(_bidmc_inside, target, files)) or ('csv' if files == 'csv' else 'ts', None)
     info = replace(bidmc_info, rows=dict(windows=bidmc_rows[target]) if kind == 'ts' else dict(recordings=53))
-    absent = _missing(info, folder, fetch='' if kind == 'ts' else "recordings are not fetched, windows are (files='ts', download=True)")
+    absent = missing_files(info, folder, fetch='' if kind == 'ts' else "recordings are not fetched, windows are (files='ts', download=True)")
     fetch = found is None and kind == 'ts' and download
     if found is None and counts is not None and not fetch: raise absent
     def make(writer):
         if found is None and not fetch: raise absent
-        got = found or _fetch(info, [f'https://zenodo.org/record/{_zenodo[target]}/files/BIDMC32{target}_{o}.ts' for o in ('TRAIN', 'TEST')])
+        got = found or fetch_files(info, _bidmc_urls(target))
         _write_bidmc(writer, info, target, kind, got, counts, split, valid, test, seed)
-    key = _counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair])
+    key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair])
     return prepare('bidmc', dict(target=target, split=split, kind=kind, valid=valid, test=test, seed=seed, **key), make, home, info.origin, progress, info.prepared_bytes if counts is None else 0)
 
-register_source(bidmc_info, find=_here(bidmc_info, lambda root: next((o for t in bidmc_rows if (o := _bidmc_inside(t, 'auto', root))), None)), make=bidmc)
+register_source(bidmc_info, find=finder(bidmc_info, lambda root: next((o for t in bidmc_rows if (o := _bidmc_inside(t, 'auto', root))), None)), make=bidmc)
 
 # %% ../nbs/44_archive.ipynb #f00eea76
 def hold_out(
@@ -279,7 +281,7 @@ def _read_ts_pair(pair):
     if len({len(o) for xs, _ in res for o in xs}) == 1: res = [[np.stack(xs), y] for xs, y in res]
     return res, heads[0].classes, heads[0].regression
 
-# %% ../nbs/44_archive.ipynb #f4acd395
+# %% ../nbs/44_archive.ipynb #7b433c1e
 _bundled = dict( # rows for training, testing; longest; classes
     ACSF1=(100, 100, 1460, 10, 'Which of ten household appliances draws this power?'), ArrowHead=(36, 175, 251, 3, 'The kind of a projectile point, from its outline.'),
     BasicMotions=(40, 40, 100, 4, 'What a person does, from six sensors of a smart watch.'), CardanoSentiment=(74, 33, 24, None, 'Sentiment from two series around the price of a coin (regression).'),
@@ -293,26 +295,26 @@ def _ucr_info(name):
     n, m, length, classes, text = _bundled.get(name, (None, None, None, None, 'Any set of the UCR, UEA and TSER archives.'))
     return SourceInfo(f'ucr/{name}', text, 'As its authors gave it; cite the archive (Dau et al. 2019, Bagnall et al. 2018, Tan et al. 2021)', 'timeseriesclassification.com',
         f"{name}_TRAIN.ts and {name}_TEST.ts in the folder, in {name}/, Univariate_ts/{name}/ or Multivariate_ts/{name}/ below it" + (", or the package aeon, whose wheel holds it (pip install lrpt_nb[timeseries])" if n else ''),
-        length=length, rows=dict(train=n, test=m) if n else {}, classes=classes)
+        length=length, rows=dict(train=n, test=m) if n else {}, classes=classes, folders=('ucr',), urls=(f'https://timeseriesclassification.com/aeon-toolkit/{name}.zip',), call=f"ucr({name!r}, download=True)")
 
 def _ucr_files(name, folder=None):
     "The pair of files: in `folder`, else in `$LRPT_NB_SOURCES/ucr`, else in the wheel of `aeon`; None when it is nowhere."
     if not isinstance(name, str) or not re.fullmatch(r'[A-Za-z0-9][\w-]*', name): raise ValueError(f"name={name!r} is no name of a set, such as 'GunPoint'; letters, digits, _ and - are accepted")
-    if folder is not None: return _find(_ucr_info(name), folder, partial(_ts_pair, name))
+    if folder is not None: return find_files(_ucr_info(name), folder, partial(_ts_pair, name))
     places = source_folder('ucr'), _aeon_data()/name if name in _bundled and _aeon_data() else None
     return next((pair for o in places if o and (pair := _ts_pair(name, o))), None)
 
 def _ucr_read(name, folder, download, counts=None):
     "Both files, checked."
     info, pair = _ucr_info(name), _ucr_files(name, folder)
-    if pair is None and not download: raise _missing(info, folder, fetch=f"ucr({name!r}, download=True) fetches it")
-    pair = pair or _ts_pair(name, _fetch(info, [f'https://timeseriesclassification.com/aeon-toolkit/{name}.zip'], unpack=True)[0])
+    if pair is None and not download: raise missing_files(info, folder)
+    pair = pair or _ts_pair(name, fetch_files(info, unpack=True)[0])
     if pair is None: raise FileNotFoundError(errno.ENOENT, f"the download has no {name}_TRAIN.ts and {name}_TEST.ts; is {name!r} spelled as the archive spells it?")
     res = _read_ts_pair(pair)
-    _check_counts(info, pair[0].parent, {k: len(x) for k, (x, _) in zip(('train', 'test'), res[0])}, counts)
+    check_counts(info, pair[0].parent, {k: len(x) for k, (x, _) in zip(('train', 'test'), res[0])}, counts)
     return res
 
-# %% ../nbs/44_archive.ipynb #a8aa9d5b
+# %% ../nbs/44_archive.ipynb #ae38f655
 def _ucr_parts(parts, valid, seed):
     "Training rows without those held out, those, and test rows: `{split: (x, y)}`."
     (x, y), test = parts
@@ -349,7 +351,7 @@ def ucr(
         for k, (x, y) in _ucr_parts(parts, valid, seed).items(): writer.add(k, x=x, y=y)
         missing = sum(bool(np.isnan(o).any()) for xs, _ in parts for o in xs)
         writer.note(kind='regression' if regression else 'class' if classes else 'none', classes=classes, channels=parts[0][0][0].shape[1], unequal=isinstance(parts[0][0], list), rows_with_missing=missing)
-    return prepare(f'ucr/{name}', dict(valid=valid, seed=seed, **_counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [])), make, home, info.origin, progress)
+    return prepare(f'ucr/{name}', dict(valid=valid, seed=seed, **counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [])), make, home, info.origin, progress)
 
 for _name in _bundled: register_source(_ucr_info(_name), find=partial(_ucr_files, _name), make=partial(ucr, _name))
 register_source(_ucr_info('NAME'), find=partial(source_folder, 'ucr'), make=ucr)

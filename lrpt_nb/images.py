@@ -7,10 +7,11 @@ __all__ = ['cifar_classes', 'cifar_info', 'scifar_info', 'fashion_classes', 'fas
            'lra_pathfinder_info', 'to_grey', 'shrink', 'image_keys', 'split_rows', 'image_rows', 'cifar', 'scifar',
            'read_idx', 'fashion_mnist', 'pathfinder_folders', 'pathfinder_rows', 'decode_pngs', 'lra_pathfinder']
 
-# %% ../nbs/41_images.ipynb #bf2e442c
+# %% ../nbs/41_images.ipynb #83e894fc
 import errno, gzip, hashlib, io, multiprocessing, os, pickle, re, tarfile, warnings, zlib
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from .core import check_choice
-from .storage import Prepared, SourceInfo, describe_size, file_checksum, list_prepared, prepare, register_source, source_folder
+from .sources import SourceInfo, check_counts, check_wanted, fetch_hub, find_files, finder, missing_files, register_source
+from .storage import Prepared, file_checksum, list_prepared, prepare
 
 # %% ../nbs/41_images.ipynb #079d406e
 def to_grey(
@@ -67,69 +69,29 @@ def split_rows(
         held[rows[:want]] = True
     return order[~held[order]], order[held[order]]
 
-# %% ../nbs/41_images.ipynb #cf2430ea
-def _missing(info, folder, names, found=''):
-    "What to say when the files of a set are not there."
-    where = f"in folder={str(folder)!r}" if folder is not None else f"on this machine (looked for {' and '.join(f'$LRPT_NB_SOURCES/{o}' for o in names)})"
-    size = describe_size(info.download_bytes)
-    fetch = f"{info.name}(download=True) fetches {size} as {info.hf_name} from the Hugging Face hub" if info.hf_name else f"it is not fetched by name: get {info.origin} ({size})"
-    return FileNotFoundError(errno.ENOENT, f"{info.name} is not {where}{found}. Expected: {info.layout}. Name its place with folder= or $LRPT_NB_SOURCES; {fetch}")
-
-def _find(info, folder, inside, names, also=()):
-    "What `inside(root)` finds in `folder`, else in $LRPT_NB_SOURCES, else in `also`; None when nothing is there."
-    if folder is not None:
-        at = Path(folder).expanduser()
-        if not at.exists(): raise FileNotFoundError(errno.ENOENT, f"folder={str(folder)!r} does not exist. Expected: {info.layout}")
-        if (place := inside(at)) is None: raise _missing(info, folder, names)
-        return place
-    roots = [o for name in names if (o := source_folder(name))] + [Path(o) for o in also if Path(o).is_dir()]
-    return next((p for o in roots if (p := inside(o))), None)
-
-def _here(info, inside, names, also=()):
-    "`find` of a registered source: None as well where the copy is of no use."
-    def find():
-        try: return _find(info, None, inside, names, also)
-        except (OSError, ValueError): return None
-    return find
-
+# %% ../nbs/41_images.ipynb #5334a116
 def _prepared(info, settings, home):
     "A whole set that was prepared with these settings, whatever files it was made of; None when there is none."
     def same(o): return {k: v for k, v in o.items() if k != 'files'} == {k: v for k, v in settings.items() if k != 'files'}
     there = [o for o in list_prepared(home) if o['name'] == info.name and not o['problem'] and same(o['settings'])]
     return Prepared(max(there, key=lambda o: o['created'])['path']) if there else None
 
-def _get(info, place, folder, names, settings, make, home, progress, download=False):
+def _get(info, place, folder, settings, make, home, progress, download=False):
     "Open what was prepared, or prepare it from `place`, or from the hub when `download`."
     if place is None and not download:
         if p := _prepared(info, settings, home): return p
-        raise _missing(info, folder, names)
+        raise missing_files(info, folder)
     return prepare(info.name, settings, make, home, info.origin if place else f'Hugging Face, {info.hf_name}', progress, info.prepared_bytes if settings['counts'] is None else 0)
 
-# %% ../nbs/41_images.ipynb #60820ab7
-def _fetch(info):
-    "`datasets.load_dataset`, with an error that says what failed and what to do without a network."
-    import datasets
-    try: return datasets.load_dataset(info.hf_name)
-    except Exception as e:
-        why = str(e).strip().split('\n')[0] or type(e).__name__
-        raise OSError(f"{info.name}: {info.hf_name} could not be fetched from the Hugging Face hub ({type(e).__name__}: {why}). Without a network, get the files elsewhere and "
-                      f"name their place with folder= or $LRPT_NB_SOURCES/{info.name}. Expected: {info.layout}") from e
-
+# %% ../nbs/41_images.ipynb #471162bd
 def _hub_blocks(info, image, mode):
     "`(split, images, labels)` of a Hugging Face copy whose columns are `image` and 'label'."
-    sets = _fetch(info)
+    sets = fetch_hub(info)
     for split in ('train', 'test'):
         if split not in sets or not {image, 'label'} <= set(sets[split].column_names): raise ValueError(f"{info.hf_name} has no split {split!r} with columns {image} and label; it holds {dict(sets)}")
         for b in sets[split].iter(batch_size=1000): yield split, np.stack([np.asarray(o.convert(mode)) for o in b[image]]), np.array(b['label'])
 
-# %% ../nbs/41_images.ipynb #517c5ef1
-def _check_counts(info, where, found, counts):
-    "Raise unless each split in `found` has as many images as expected."
-    want = info.rows | dict(train=info.rows['train'] + info.rows.get('valid', 0)) if counts is None else {} if counts == 'any' else counts
-    for split, n in found.items():
-        if n != want.get(split, n) or not n:
-            raise ValueError(f"{where}: {split} has {n:,} images, not {want.get(split, 'some')}{' as published' if counts is None else ''}; the files may be cut short, or another set of the same name. counts='any' takes what is there")
-
+# %% ../nbs/41_images.ipynb #100b8bc7
 def _check_classes(where, split, y, n_classes, share=0., exact=False, hint=''):
     "Raise when labels lie outside, or a class is more or less frequent than chance and `share` of the rows allow."
     y = np.asarray(y)
@@ -139,23 +101,22 @@ def _check_classes(where, split, y, n_classes, share=0., exact=False, hint=''):
     if off.max() > (0 if exact else share*len(y) + 5*mean**.5):
         raise ValueError(f"{where}: class {off.argmax()} has {n[off.argmax()]:,} of the {len(y):,} images of {split}, expected {'' if exact else 'about '}{mean:,.0f}{hint}")
 
-def _check_options(counts):
-    "Raise unless `counts` is one of what is accepted."
-    if not (counts is None or counts == 'any' or isinstance(counts, dict) and set(counts) <= {'train', 'test'}):
-        raise ValueError(f"counts={counts!r} is not known; accepted: None (as published), 'any', or a dict with the images of train and test")
+def _in_files(info):
+    "The set as its files have it: images that train and that validate lie together."
+    return replace(info, rows=dict(train=info.rows['train'] + info.rows.get('valid', 0), test=info.rows['test']))
 
 def _files_key(counts, files):
     "How files enter the settings: published content is the same wherever it lies, any other is known by its checksum."
     return None if counts is None or not files else hashlib.sha256(repr([file_checksum(o) for o in files]).encode()).hexdigest()[:12]
 
-# %% ../nbs/41_images.ipynb #0f75e339
+# %% ../nbs/41_images.ipynb #46071058
 def _write_images(writer, info, classes, where, blocks, shape, convert, valid, seed, counts, hint=''):
     "Check, split and write the images of `blocks`, each made smaller or grey by `convert`."
     parts = dict(train=[], test=[])
     for split, x, y in blocks:
         if x.shape[1:] != shape or x.dtype != np.uint8: raise ValueError(f"{where}: images of {split} are {x.shape[1:]} of {x.dtype}, expected {shape} of uint8")
         parts[split].append((convert(x), np.asarray(y), image_keys(x)))
-    _check_counts(info, where, {k: sum(len(o[1]) for o in v) for k, v in parts.items()}, counts)
+    check_counts(_in_files(info), where, {k: sum(len(o[1]) for o in v) for k, v in parts.items()}, counts, 'images')
     parts = {k: [np.concatenate(o) for o in zip(*v)] for k, v in parts.items()}
     for split, (x, y, _) in parts.items():
         _check_classes(where, split, y, len(classes), exact=counts is None, hint=hint)
@@ -246,11 +207,11 @@ def _cifar_blocks(place):
         yield 'test' if seen[-1] == 'test_batch' else 'train', x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), y
     if sorted(seen) != _batches: raise ValueError(f"{place} holds {', '.join(sorted(seen)) or 'no batch'}; expected each of {', '.join(_batches)} once")
 
-# %% ../nbs/41_images.ipynb #2a2f2b8a
+# %% ../nbs/41_images.ipynb #3f0b1ba5
 cifar_classes = 'airplane automobile bird cat deer dog frog horse ship truck'.split()
 _cifar_info = dict(licence='No licence stated; cite Krizhevsky 2009', origin='Krizhevsky 2009, CIFAR-10',
     layout='cifar-10-batches-py/{data_batch_1 ... data_batch_5, test_batch}, cifar-10-batches-bin/ with the same names and .bin, cifar-10-python.tar.gz or cifar-10-binary.tar.gz',
-    download_bytes=143_646_105, length=1024, rows=dict(train=45_000, valid=5_000, test=10_000), classes=10, hf_name='uoft-cs/cifar10')
+    download_bytes=143_646_105, length=1024, rows=dict(train=45_000, valid=5_000, test=10_000), classes=10, hf_name='uoft-cs/cifar10', folders=('cifar', 'scifar'))
 cifar_info = SourceInfo('cifar', "What is in a photograph of 32 x 32 grey pixels? (Image in the Long Range Arena)", prepared_bytes=61_500_000, **_cifar_info)
 scifar_info = SourceInfo('scifar', "What is in a photograph of 32 x 32 pixels of three colours?", prepared_bytes=184_500_000, **_cifar_info)
 
@@ -265,16 +226,16 @@ def cifar(
     progress:bool=True # Tell what is being done
 ) -> Prepared: # `x (N, 1024)` or `(N, 1024, 3)` uint8, `y (N,)`
     "CIFAR-10 pixel by pixel: train, valid and test."
-    info, names = cifar_info if grayscale else scifar_info, ('cifar', 'scifar')
-    _check_options(counts)
-    place = _find(info, folder, _cifar_inside, names)
+    info = cifar_info if grayscale else scifar_info
+    check_wanted(_in_files(info), counts)
+    place = find_files(info, folder, _cifar_inside)
     files = [] if place is None else [place] if place.is_file() else [o for b in _batches if (o := _batch_in(place, b))]
     settings = dict(valid=valid, seed=seed, counts=counts, files=_files_key(counts, files))
     def make(writer):
         blocks = _cifar_blocks(place) if place else _hub_blocks(info, 'img', 'RGB')
         _write_images(writer, info, cifar_classes, place or info.hf_name, blocks, (32, 32, 3), to_grey if grayscale else (lambda x: x), valid, seed, counts)
         writer.note(checksums={o.name: file_checksum(o) for o in files})
-    return _get(info, place, folder, names, settings, make, home, progress, download)
+    return _get(info, place, folder, settings, make, home, progress, download)
 
 def scifar(
     folder=None, # Folder or archive with the batches, or the folder above it
@@ -283,7 +244,7 @@ def scifar(
     "CIFAR-10 in colours, pixel by pixel."
     return cifar(folder, grayscale=False, **settings)
 
-for o, f in ((cifar_info, cifar), (scifar_info, scifar)): register_source(o, find=_here(o, _cifar_inside, ('cifar', 'scifar')), make=f)
+for o, f in ((cifar_info, cifar), (scifar_info, scifar)): register_source(o, find=finder(o, _cifar_inside), make=f)
 
 # %% ../nbs/41_images.ipynb #e82d88c8
 def read_idx(
@@ -299,13 +260,12 @@ def read_idx(
     if len(data)-4-4*n != np.prod(shape, dtype=object): raise ValueError(f"{path} has {len(data)-4-4*n:,} values, its head says {shape}; the file may be cut short")
     return np.frombuffer(data, np.uint8, offset=4+4*n).reshape(shape)
 
-# %% ../nbs/41_images.ipynb #cad0ec53
+# %% ../nbs/41_images.ipynb #914dcbff
 fashion_classes = ['T-shirt/top', 'Trouser', 'Pullover', 'Dress', 'Coat', 'Sandal', 'Shirt', 'Sneaker', 'Bag', 'Ankle boot']
 fashion_mnist_info = SourceInfo('fashion_mnist', "Which piece of clothing? 28 x 28 grey pixels (Xiao et al. 2017)", 'MIT, Zalando SE', 'Zalando Research, Fashion-MNIST',
     "{train,t10k}-images-idx3-ubyte and {train,t10k}-labels-idx1-ubyte, with or without .gz, in the folder (Debian's package dataset-fashion-mnist installs them)",
-    download_bytes=30_878_645, prepared_bytes=55_000_000, length=784, rows=dict(train=55_000, valid=5_000, test=10_000), classes=10, hf_name='zalando-datasets/fashion_mnist')
+    download_bytes=30_878_645, prepared_bytes=55_000_000, length=784, rows=dict(train=55_000, valid=5_000, test=10_000), classes=10, hf_name='zalando-datasets/fashion_mnist', system=('/usr/share/datasets/fashion-mnist',))
 _idx_files = {(s, k): f'{o}-{k}-idx{n}-ubyte' for s, o in (('train', 'train'), ('test', 't10k')) for k, n in (('images', 3), ('labels', 1))}
-_idx_system = '/usr/share/datasets/fashion-mnist',
 # SHA-256 of the published files, unpacked
 _idx_published = ('c59f468a2f672dc8', 'bad3541b69d91243', '5b4141f0afbad91e', '0402a96d92fd2663')
 
@@ -326,7 +286,7 @@ def _idx_blocks(folder):
         if y.ndim != 1 or len(x) != len(y): raise ValueError(f"{files[0]} has shape {x.shape}, {files[1]} {y.shape}; expected (N, 28, 28) and (N,)")
         yield split, x, y
 
-# %% ../nbs/41_images.ipynb #4716d1a0
+# %% ../nbs/41_images.ipynb #50e54290
 def fashion_mnist(
     folder=None, # Folder with the four idx files, or one above it
     side:int=28, # Pixels a side, 28 or 14
@@ -338,10 +298,10 @@ def fashion_mnist(
     progress:bool=True # Tell what is being done
 ) -> Prepared: # `x (N, side*side)` uint8, `y (N,)`
     "Fashion-MNIST pixel by pixel: train, valid and test."
-    info, names = fashion_mnist_info, ('fashion_mnist',)
+    info = fashion_mnist_info
     check_choice('side', side, (28, 14))
-    _check_options(counts)
-    place = _find(info, folder, _idx_inside, names, _idx_system)
+    check_wanted(_in_files(info), counts)
+    place = find_files(info, folder, _idx_inside)
     files = [o for f in _idx_files.values() if (o := _idx_in(place, f))] if place else []
     settings = dict(side=side, valid=valid, seed=seed, counts=counts, files=_files_key(counts, files))
     def make(writer):
@@ -351,9 +311,9 @@ def fashion_mnist(
         published = [o[:16] for o in sums] == list(_idx_published)
         if files and counts is None and not published: warnings.warn(f"{place}: the files are not byte for byte the published ones; read nevertheless")
         writer.note(checksums={o.name: s for o, s in zip(files, sums)}, published=published)
-    return _get(info, place, folder, names, settings, make, home, progress, download)
+    return _get(info, place, folder, settings, make, home, progress, download)
 
-register_source(fashion_mnist_info, find=_here(fashion_mnist_info, _idx_inside, ('fashion_mnist',), _idx_system), make=fashion_mnist)
+register_source(fashion_mnist_info, find=finder(fashion_mnist_info, _idx_inside), make=fashion_mnist)
 
 # %% ../nbs/41_images.ipynb #4c715f78
 pathfinder_levels = dict(easy='curv_baseline', intermediate='curv_contour_length_9', hard='curv_contour_length_14')
@@ -439,12 +399,11 @@ def _in_order(f, jobs, n_workers):
                 ahead.extend(pool.submit(f, o) for o in islice(jobs, 1))
         finally: pool.shutdown(wait=False, cancel_futures=True)
 
-# %% ../nbs/41_images.ipynb #b42caaa8
+# %% ../nbs/41_images.ipynb #21378a5c
 lra_pathfinder_info = SourceInfo('lra_pathfinder', "Does a dashed path join two discs? 32 x 32 grey pixels, or 64, 128 (PathX) and 256 (PathX-256)", 'Apache 2.0, as its repository',
     'the archive lra_release.gz of the Long Range Arena (github.com/google-research/long-range-arena)',
     'pathfinder32/curv_contour_length_14/{imgs/0/sample_0.png ..., metadata/0.npy ...} in the folder, below lra_release/ or lra_release/lra_release/, or pathfinder/; the folder may be any of these. lrpt_nb.pathfinder draws such images without any file',
-    download_bytes=8_230_000_000, prepared_bytes=205_000_000, length=1024, rows=dict(train=160_000, valid=20_000, test=20_000), classes=2)
-_path_names = ('lra_pathfinder', 'lra_release')
+    download_bytes=8_230_000_000, prepared_bytes=205_000_000, length=1024, rows=dict(train=160_000, valid=20_000, test=20_000), classes=2, folders=('lra_pathfinder', 'lra_release'))
 # empty in the release itself
 _empty_images = {(32, 'easy', 'imgs/0/sample_172.png')}
 
@@ -456,12 +415,12 @@ def _check_copies(where, keys, labels, parts):
     if both > .01*len(keys): raise ValueError(f"{where}: {both:,} of {len(keys):,} images occur with both labels; metadata and images do not belong together")
     return dict(copies=len(keys)-len(n), copies_with_both_labels=both, test_rows_also_in_train=int(np.isin(keys[parts['test']], keys[parts['train']]).sum()))
 
-# %% ../nbs/41_images.ipynb #cd8fe918
+# %% ../nbs/41_images.ipynb #17e4de42
 def _write_pathfinder(writer, at, others, names, labels, digest, resolution, difficulty, seed, counts, n_workers):
     "Check what is listed, decode, split and write."
     if others: warnings.warn(f"{lra_pathfinder_info.name}: images of one kind lie in {at}, which is used, and in {', '.join(map(str, others))}. The inner lra_release/lra_release is the one that the Arena's set-up takes; name another with folder=")
     want = sum(lra_pathfinder_info.rows.values()) if counts is None else counts
-    if want != 'any' and len(names) != want: raise ValueError(f"{at}: the metadata lists {len(names):,} images, not {want:,}{' as published' if counts is None else ''}; counts='any' takes what is there")
+    if want != 'any' and len(names) != want: raise ValueError(f"{at}: the metadata lists {len(names):,} images, expected {want:,}{' as published' if counts is None else ''}; counts='any' takes what is there")
     _check_classes(at, 'the metadata', labels, 2, share=.05)
     extra = _check_there(at, names)
     skip = [k for r, d, k in _empty_images if (r, d) == (resolution, difficulty) and k in names and not (at/k).stat().st_size]
@@ -480,7 +439,7 @@ def _write_pathfinder(writer, at, others, names, labels, digest, resolution, dif
             writer.add(split, x=x, y=labels[rows[o]])
     writer.note(classes=['apart', 'joined'], shape=[resolution]*2, values=[0, 255], path=str(at), other_copies=[str(o) for o in others], metadata=digest, skipped=skip, not_listed=extra, blank=blank, **_check_copies(at, keys, labels[rows], parts))
 
-# %% ../nbs/41_images.ipynb #3c3f3b26
+# %% ../nbs/41_images.ipynb #bba4429d
 def lra_pathfinder(
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX) or 256 (PathX-256)
     folder=None, # The release, or a folder in it
@@ -497,10 +456,10 @@ def lra_pathfinder(
     check_choice('difficulty', difficulty, pathfinder_levels)
     for name, v, ok in (('counts', counts, counts is None or counts == 'any'), ('seed', seed, False)):
         if not ok and (isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < 0): raise ValueError(f"{name} must be an integer of at least 0{', None or any' if name == 'counts' else ''}, not {v!r}")
-    places = _find(info, folder, lambda at: pathfinder_folders(at, resolution, difficulty) or None, _path_names) or []
+    places = find_files(info, folder, lambda at: pathfinder_folders(at, resolution, difficulty) or None) or []
     names, labels, digest = pathfinder_rows(places[0]) if places else (None, None, None)
     settings = dict(resolution=resolution, difficulty=difficulty, seed=seed, counts=counts, files=digest and digest[:12])
     def make(writer): _write_pathfinder(writer, places[0], places[1:], names, labels, digest, resolution, difficulty, seed, counts, n_workers)
-    return _get(info, places[0] if places else None, folder, _path_names, settings, make, home, progress)
+    return _get(info, places[0] if places else None, folder, settings, make, home, progress)
 
-register_source(lra_pathfinder_info, find=_here(lra_pathfinder_info, lambda at: next((o[0] for r in (32, 64, 128, 256) if (o := pathfinder_folders(at, r))), None), _path_names), make=lra_pathfinder)
+register_source(lra_pathfinder_info, find=finder(lra_pathfinder_info, lambda at: next((o[0] for r in (32, 64, 128, 256) if (o := pathfinder_folders(at, r))), None)), make=lra_pathfinder)

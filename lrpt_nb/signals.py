@@ -5,60 +5,14 @@
 # %% auto #0
 __all__ = ['speech_info', 'read_wav', 'speech_commands', 'TsFile']
 
-# %% ../nbs/43_signals.ipynb #d964bbf4
-import errno, gzip, hashlib, io, re, tarfile, tempfile, wave, zlib
+# %% ../nbs/43_signals.ipynb #c4419c9a
+import gzip, io, re, tarfile, tempfile, wave, zlib
 from pathlib import Path
 
 import numpy as np
 
-from .storage import Prepared, SourceInfo, describe_size, prepare, register_source, source_folder
-
-# %% ../nbs/43_signals.ipynb #d48ace28
-def _missing(info, folder, found='', fetch=''):
-    "What to say when the files of a set are not there."
-    where = f"in folder={str(folder)!r}" if folder is not None else f"on this machine (looked for $LRPT_NB_SOURCES/{info.name})"
-    fetch = fetch or f"{info.name}(download=True) fetches {describe_size(info.download_bytes)}"
-    return FileNotFoundError(errno.ENOENT, f"{info.name} is not {where}{found}. Expected: {info.layout}. Name its place with folder= or $LRPT_NB_SOURCES; {fetch}")
-
-def _find(info, folder, inside):
-    "The place of a set's files: what `inside(root)` finds in `folder`, else in `$LRPT_NB_SOURCES`; None when nobody named a place that has them."
-    if folder is None: return inside(root) if (root := source_folder(info.name)) else None
-    root = Path(folder).expanduser()
-    if not root.exists(): raise FileNotFoundError(errno.ENOENT, f"folder={str(folder)!r} does not exist. Expected: {info.layout}")
-    if (place := inside(root)) is None: raise _missing(info, folder)
-    return place
-
-def _here(info, inside):
-    "`find` of a registered source: None as well where a copy is of no use."
-    def find():
-        try: return _find(info, None, inside)
-        except (OSError, ValueError): return None
-    return find
-
-# %% ../nbs/43_signals.ipynb #568970e7
-def _counts_key(info, counts, files):
-    "How `counts` enters the settings of a prepared set."
-    if counts is None: return dict(counts=None)
-    if counts != 'any' and not (isinstance(counts, dict) and set(counts) <= set(info.rows)):
-        raise ValueError(f"counts={counts!r} is not known; accepted: None (the published ones), 'any', or a dict with rows of {', '.join(info.rows)}")
-    facts = [(str(o), o.stat().st_size, o.stat().st_mtime_ns) for o in files]
-    return dict(counts=counts, files=hashlib.sha256(repr(facts).encode()).hexdigest()[:12])
-
-def _check_counts(info, where, found, counts):
-    "Raise unless the splits in `found` have as many rows as expected."
-    want = info.rows if counts is None else {} if counts == 'any' else counts
-    for k, n in found.items():
-        if n != want.get(k, n):
-            raise ValueError(f"{where}: {k} has {n:,} rows, expected {want[k]:,}{' as published' if counts is None else ''}; files may be missing, or this is another set. counts='any' takes what is there")
-
-def _fetch(info, urls, unpack=False):
-    "Paths of downloaded files, kept by `datasets`; an error that says what failed and what to do without a network."
-    import datasets
-    manager = datasets.DownloadManager()
-    try: return [Path(o) for o in (manager.download_and_extract if unpack else manager.download)(list(urls))]
-    except Exception as e:
-        raise OSError(f"{info.name}: no download from {', '.join(urls)} ({type(e).__name__}: {str(e).strip().splitlines()[0] if str(e).strip() else 'no reason given'}). Without a network, get the files "
-                      f"elsewhere and name their place with folder= or $LRPT_NB_SOURCES/{info.name}. Expected: {info.layout}") from e
+from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, register_source
+from .storage import Prepared, prepare
 
 # %% ../nbs/43_signals.ipynb #39d2cf2a
 def read_wav(
@@ -74,11 +28,11 @@ def read_wav(
     if not n or len(raw) != 2*n: raise ValueError(f"{name} holds {len(raw)//2} samples, its header says {n}; the file is cut short or empty")
     return np.frombuffer(raw, '<i2').astype(np.int16)
 
-# %% ../nbs/43_signals.ipynb #300e05e5
+# %% ../nbs/43_signals.ipynb #5f7f6866
 speech_info = SourceInfo('speech_commands', 'Which of 35 words is said? Raw sound, 16 kHz, one channel, clips as long as they are (Warden 2018).', 'CC BY 4.0', 'Google, speech_commands_v0.02.tar.gz',
     'a folder for each word with .wav files, validation_list.txt and testing_list.txt, in the folder, in speech_commands_v0.02/ or SpeechCommands/speech_commands_v0.02/ below it, or speech_commands_v0.02.tar.gz itself',
-    download_bytes=2_428_923_189, prepared_bytes=3_320_000_000, length=16_000, rows=dict(train=84_843, valid=9_981, test=11_005), classes=35)
-_speech_url = 'http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz'
+    download_bytes=2_428_923_189, prepared_bytes=3_320_000_000, length=16_000, rows=dict(train=84_843, valid=9_981, test=11_005), classes=35,
+    urls=('http://download.tensorflow.org/data/speech_commands_v0.02.tar.gz',))
 _lists = {'validation_list.txt': 'valid', 'testing_list.txt': 'test'}
 _clip = re.compile(r'(?:^|/)([A-Za-z]\w*/[^/.][^/]*\.wav)$')
 
@@ -88,7 +42,7 @@ def _speech_inside(root):
     for at in (root, root/'speech_commands_v0.02', root/'SpeechCommands'/'speech_commands_v0.02'):
         lacks = [o for o in _lists if not (at/o).is_file()]
         if not lacks: return at
-        if len(lacks) < 2 or any(_clip.search(o.as_posix()) for o in at.glob('*/*.wav')): raise _missing(speech_info, root, f": {at} lacks {' and '.join(lacks)}")
+        if len(lacks) < 2 or any(_clip.search(o.as_posix()) for o in at.glob('*/*.wav')): raise missing_files(speech_info, root, f": {at} lacks {' and '.join(lacks)}")
     return next((o for o in (root/'speech_commands_v0.02.tar.gz',) if o.is_file()), None)
 
 def _speech_files(place):
@@ -122,14 +76,14 @@ def _spool(place, scratch):
     if both := set.intersection(*listed.values()): raise ValueError(f"{place}: {min(both)} is in both lists")
     return sorted(rows), {o: s for name, s in _lists.items() for o in listed[name]}
 
-# %% ../nbs/43_signals.ipynb #3448af63
+# %% ../nbs/43_signals.ipynb #cdf9202e
 def _write_speech(writer, place, counts):
     "Spool, check, write in the order of names."
     with tempfile.TemporaryFile(dir=writer.folder) as scratch:
         rows, split_of = _spool(place, scratch)
         words, speakers = sorted({o[0] for o in rows}), sorted({o[1].split('_nohash_')[0] for o in rows})
         parts = {k: [o for o in rows if split_of.get(f'{o[0]}/{o[1]}', 'train') == k] for k in speech_info.rows}
-        _check_counts(speech_info, place, {k: len(v) for k, v in parts.items()}, counts)
+        check_counts(speech_info, place, {k: len(v) for k, v in parts.items()}, counts)
         if counts is None and len(words) != speech_info.classes: raise ValueError(f"{place} has {len(words)} words, expected {speech_info.classes}: {', '.join(words)}")
         codes, heard = ({o: i for i, o in enumerate(names)} for names in (words, speakers))
         samples, who = np.memmap(scratch, '<i2', 'r'), {}
@@ -144,7 +98,7 @@ def _write_speech(writer, place, counts):
     lengths = [o[3] for o in rows]
     writer.note(kind='values', rate=16_000, classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
 
-# %% ../nbs/43_signals.ipynb #f1e0999e
+# %% ../nbs/43_signals.ipynb #92849f7d
 def speech_commands(
     folder=None, # Folder with the words, one above it, or the archive
     counts=None, # Expected rows: the published, 'any', or a dict by split
@@ -154,16 +108,16 @@ def speech_commands(
 ) -> Prepared: # `x` `(L_i, 1)` int16 of unequal length, `y` number of the word, `speaker`
     "Spoken words as raw sound at 16 kHz: the official train, valid and test clips, as long as they are."
     info = speech_info
-    place = _find(info, folder, _speech_inside)
-    if place is None and counts is not None and not download: raise _missing(info, folder)
+    place = find_files(info, folder, _speech_inside)
+    if place is None and counts is not None and not download: raise missing_files(info, folder)
     files = [] if counts is None or place is None else [place] if place.is_file() else [*(place/o for o in _lists), *sorted(place.glob('*/*.wav'))]
     def make(writer):
-        if place is None and not download: raise _missing(info, folder)
-        _write_speech(writer, place or _fetch(info, [_speech_url])[0], counts)
+        if place is None and not download: raise missing_files(info, folder)
+        _write_speech(writer, place or fetch_files(info)[0], counts)
     # the scratch file needs as much again
-    return prepare('speech_commands', _counts_key(info, counts, files), make, home, info.origin, progress, 2*info.prepared_bytes if counts is None else 0)
+    return prepare('speech_commands', counts_key(info, counts, files), make, home, info.origin, progress, 2*info.prepared_bytes if counts is None else 0)
 
-register_source(speech_info, find=_here(speech_info, _speech_inside), make=speech_commands)
+register_source(speech_info, find=finder(speech_info, _speech_inside), make=speech_commands)
 
 # %% ../nbs/43_signals.ipynb #2c7f260d
 class TsFile:

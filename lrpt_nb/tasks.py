@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['list_tasks', 'load_task', 'task_ready', 'task_card', 'lrpt_tasks']
 
-# %% ../nbs/49_tasks.ipynb #dcd4129c
+# %% ../nbs/49_tasks.ipynb #63e73f23
 import json, sys
 
 from fastcore.script import call_parse
@@ -13,7 +13,8 @@ from fastcore.script import call_parse
 from .data import SeqDataLoaders, seq_dls
 from .archive import ucr_bundled
 from .sets import TaskInfo, find_task, register_task, tasks
-from .storage import describe_size, is_ready, sources
+from .sources import is_ready, sources
+from .storage import describe_size
 
 # %% ../nbs/49_tasks.ipynb #de855134
 def list_tasks() -> list: # Names

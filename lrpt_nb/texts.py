@@ -6,15 +6,16 @@
 __all__ = ['imdb_info', 'spellings', 'retrieval_info', 'lra_listops_info', 'count_chars', 'CharCodes', 'merge_groups',
            'group_holdout', 'imdb', 'decode_bytes_text', 'retrieval', 'lra_listops']
 
-# %% ../nbs/42_texts.ipynb #ce75ab4e
-import ast, errno, hashlib, re, tarfile, zlib
+# %% ../nbs/42_texts.ipynb #e2e92514
+import ast, hashlib, re, tarfile, zlib
 from pathlib import Path
 
 import numpy as np
 
 from .core import Registry, check_choice
 from .listops import listops_decode, listops_encode, listops_eval, listops_vocab, lra_listops as lra_tokens
-from .storage import Prepared, SourceInfo, describe_size, file_checksum, prepare, register_source, source_folder
+from .sources import SourceInfo, check_counts, check_wanted, counts_key, fetch_hub, find_files, finder, missing_files, register_source
+from .storage import Prepared, file_checksum, prepare
 
 # %% ../nbs/42_texts.ipynb #1833c7c1
 _n_points = 0x110000 # code points of Unicode
@@ -120,26 +121,7 @@ def _review_groups(labels, films, texts, valid):
         kind, names = f'runs of {run} neighbouring rows', [f'{c}-{i//run}' for c, i in zip(np.sort(labels), within)]
     return merge_groups(names, [_same_text(t) for t in texts]), kind
 
-# %% ../nbs/42_texts.ipynb #3937a65b
-def _names(info):
-    "Folders of `$LRPT_NB_SOURCES` that may hold a set."
-    return (info.name, 'lra_release') if 'lra_release' in info.origin else (info.name,)
-
-def _missing(info, folder, found=''):
-    "What to say when the files of a set are not there."
-    fetch = f"{info.name}(download=True) fetches {describe_size(info.download_bytes)} as {info.hf_name} from the Hugging Face hub" if info.hf_name else f"it cannot be downloaded by name ({info.origin})"
-    where = f"in folder={str(folder)!r}" if folder is not None else f"on this machine (looked for {' and '.join(f'$LRPT_NB_SOURCES/{o}' for o in _names(info))})"
-    return FileNotFoundError(errno.ENOENT, f"{info.name} is not {where}{found}. Expected: {info.layout}. Name its place with folder= or $LRPT_NB_SOURCES; {fetch}")
-
-def _find(info, folder, inside):
-    "The place of a set's files: what `inside(root)` finds in `folder`, or in folders of the environment; None when there is none."
-    if folder is not None:
-        root = Path(folder).expanduser()
-        if not root.exists(): raise FileNotFoundError(errno.ENOENT, f"folder={str(folder)!r} does not exist. Expected: {info.layout}")
-        if (place := inside(root)) is None: raise _missing(info, folder)
-        return place
-    return next((p for name in _names(info) if (r := source_folder(name)) and (p := inside(r))), None)
-
+# %% ../nbs/42_texts.ipynb #c2941539
 def _one_layout(info, root, folders, files):
     "The first of `folders` in `root` that holds all `files`; an error when some are missing or two copies differ."
     whole, partial = [], []
@@ -147,52 +129,16 @@ def _one_layout(info, root, folders, files):
         there = [o for o in files if (at/o).is_file()]
         if len(there) == len(files): whole.append(at)
         elif there: partial.append(f": {at} lacks {', '.join(o for o in files if o not in there)}")
-    if not whole and partial: raise _missing(info, root, partial[0])
+    if not whole and partial: raise missing_files(info, root, partial[0])
     sizes = {tuple((o/f).stat().st_size for f in files) for o in whole}
     if len(sizes) > 1: raise ValueError(f"folder={str(root)!r} holds different copies of {info.name}: {', '.join(map(str, whole))}; name the one you mean with folder=")
     return whole[0] if whole else None
 
-def _here(info, inside):
-    "`find` of a registered source: None as well where a copy is of no use."
-    def find():
-        try: return _find(info, None, inside)
-        except (OSError, ValueError): return None
-    return find
-
-# %% ../nbs/42_texts.ipynb #c2a91156
-def _check_kind(info, counts):
-    "Raise unless `counts` says how many rows are right."
-    if not (counts is None or counts == 'any' or isinstance(counts, dict) and set(counts) <= set(info.rows)):
-        raise ValueError(f"counts={counts!r} is not known; accepted: None (the published ones), 'any', or a dict with rows of {', '.join(info.rows)}")
-
-def _counts_key(counts, place, files=()):
-    "How `counts` and the files enter the settings: published content is the same wherever it lies, another is known by its files."
-    if counts is None: return dict(counts=None)
-    key = hashlib.sha256(repr([(str(o), o.stat().st_size, o.stat().st_mtime_ns) for o in files] or str(place)).encode()).hexdigest()[:12]
-    return dict(counts=counts, files=key)
-
-def _check_counts(info, where, found, counts):
-    "Raise unless the splits in `found` have as many rows as expected."
-    want = info.rows if counts is None else {} if counts == 'any' else counts
-    for split, n in found.items():
-        if n != want.get(split, n):
-            raise ValueError(f"{where}: {split} has {n:,} rows, not {want[split]:,}{' as published' if counts is None else ''}; the files may be cut short, or another set of the same name. "
-                             "counts='any' takes what is there")
-
+# %% ../nbs/42_texts.ipynb #384dba39
 def _check_balance(where, split, labels, off=.2):
     "Raise when one of two classes is missing or far too rare: then the labels are not what they should be."
     n, ones = len(labels), float(np.mean(labels)) if len(labels) else 0.
     if n > 1 and abs(ones-.5) > min(off + 1/n**.5, .5 - .5/n): raise ValueError(f"{where}: {ones:.0%} of the {n:,} labels of {split} are 1, expected about half; guessing would look like learning")
-
-# %% ../nbs/42_texts.ipynb #380671f3
-def _fetch(info, *args, **kwargs):
-    "`datasets.load_dataset`, with an error that says what failed and what to do without a network."
-    import datasets
-    try: return datasets.load_dataset(*args, **kwargs)
-    except Exception as e:
-        why = str(e).strip().split('\n')[0] or type(e).__name__
-        raise OSError(f"{info.name}: {info.hf_name} could not be fetched from the Hugging Face hub ({type(e).__name__}: {why}). Without a network, get the files elsewhere and "
-                      f"name their place with folder= or $LRPT_NB_SOURCES/{info.name}. Expected: {info.layout}") from e
 
 # %% ../nbs/42_texts.ipynb #5b4b38aa
 imdb_info = SourceInfo('imdb', "Is a film review positive? Characters, case kept (Maas et al. 2011).", 'No licence stated; for research, cite Maas et al. 2011',
@@ -244,10 +190,10 @@ def _films(place, rows, urls):
         res.append(m[0] if (m := re.search(r'tt\d+', line)) else line)
     return res
 
-# %% ../nbs/42_texts.ipynb #43b5409b
+# %% ../nbs/42_texts.ipynb #31f102be
 def _hub_reviews(info):
     "The same from the Hugging Face copy, which has neither numbers nor films."
-    sets, rows = _fetch(info, info.hf_name), {}
+    sets, rows = fetch_hub(info), {}
     for split in ('train', 'test'):
         if split not in sets or not {'text', 'label'} <= set(sets[split].column_names): raise ValueError(f"{info.hf_name} has no split {split!r} with columns text and label; it holds {dict(sets)}")
         batches = sets[split].iter(batch_size=1000)
@@ -276,7 +222,7 @@ def _write_imdb(writer, where, rows, films, max_len, min_freq, end_token, valid,
     writer.note(symbols=cc.symbols, classes=['neg', 'pos'], path=str(where), groups=kind, cut={k: sum(len(rows['test' if k == 'test' else 'train'][i][2]) > room for i in v) for k, v in parts.items()},
                 copies_in_train=len(texts)-len(known), test_rows_also_in_train=sum(_same_text(o[2]) in known for o in rows['test']))
 
-# %% ../nbs/42_texts.ipynb #1dcd4cce
+# %% ../nbs/42_texts.ipynb #5c866de4
 def imdb(
     folder=None, # `aclImdb`, the folder above it, or `aclImdb_v1.tar.gz`
     max_len:int=4096, # Steps a review at most, the end token included
@@ -291,24 +237,24 @@ def imdb(
 ) -> Prepared: # `x` codes of unequal length, `y` 0 or 1, `group` the film
     "Film reviews as characters: train, valid and test."
     info = imdb_info
-    _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); _check_kind(info, counts)
+    _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); check_wanted(info, counts)
     if not 0 < valid < 1: raise ValueError(f"valid must lie between 0 and 1, not {valid!r}")
-    place = _find(info, folder, _imdb_inside)
-    if counts is not None and place is None and not download: raise _missing(info, folder)
+    place = find_files(info, folder, _imdb_inside)
+    if counts is not None and place is None and not download: raise missing_files(info, folder)
     files = [] if counts is None or place is None else [place] if place.is_file() else sorted(place.glob('t*/*/*.txt'))
-    settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **_counts_key(counts, place, files))
+    settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **counts_key(info, counts, files))
     def make(writer):
-        if place is None and not download: raise _missing(info, folder)
+        if place is None and not download: raise missing_files(info, folder)
         rows, urls = _read_reviews(place) if place else _hub_reviews(info)
         where = place or info.hf_name
-        _check_counts(info, where, {k: len(v) for k, v in rows.items()}, counts)
-        for k, v in rows.items(): _check_balance(where, k, [o[0] for o in v], 0. if counts is None else .2)
         if not rows['train'] or not rows['test']: raise ValueError(f"{where} holds no reviews; expected {info.layout}")
+        check_counts(info, where, {k: len(v) for k, v in rows.items()}, counts)
+        for k, v in rows.items(): _check_balance(where, k, [o[0] for o in v], 0. if counts is None else .2)
         _write_imdb(writer, where, rows, _films(where, rows['train'], urls), max_len, min_freq, end_token, valid, seed)
         if place and place.is_file(): writer.note(checksums={place.name: file_checksum(place)})
     return prepare('imdb', settings, make, home, info.origin if place else f'Hugging Face, {info.hf_name}', progress, info.prepared_bytes if counts is None else 0)
 
-register_source(imdb_info, find=_here(imdb_info, _imdb_inside), make=imdb)
+register_source(imdb_info, find=finder(imdb_info, _imdb_inside), make=imdb)
 
 # %% ../nbs/42_texts.ipynb #802725b9
 _field = re.compile(r'(?:^|\t)(?:"([^"]*(?:""[^"]*)*)"(?=\t|$)|([^\t]*))')
@@ -366,10 +312,10 @@ def decode_bytes_text(
     except (SyntaxError, ValueError): return text
     return data.decode('utf8')
 
-# %% ../nbs/42_texts.ipynb #fe93e7d1
+# %% ../nbs/42_texts.ipynb #c0d405ad
 retrieval_info = SourceInfo('retrieval', "Does one of two papers cite the other? Characters of the ACL Anthology Network (Radev et al. 2013).", 'Long Range Arena: Apache 2.0; the papers: terms of the ACL Anthology Network',
     'Long Range Arena, archive lra_release.gz', 'new_aan_pairs.{train,eval,test}.tsv in the folder, in tsv_data/ or in lra_release/lra_release/tsv_data/ below it',
-    download_bytes=10_620_000_000, prepared_bytes=1_470_000_000, length=4000, rows=dict(train=147_086, valid=18_090, test=17_437), classes=2, hf_name='OpenNLPLab/lra')
+    download_bytes=10_620_000_000, prepared_bytes=1_470_000_000, length=4000, rows=dict(train=147_086, valid=18_090, test=17_437), classes=2, hf_name='OpenNLPLab/lra', folders=('retrieval', 'lra_release'))
 _pair_files = {'train': 'new_aan_pairs.train.tsv', 'valid': 'new_aan_pairs.eval.tsv', 'test': 'new_aan_pairs.test.tsv'}
 _pair_folders = ('', 'tsv_data', 'lra_release/tsv_data', 'lra_release/lra_release/tsv_data', 'aan', 'aan_new', 'data/aan')
 def _pairs_inside(root): return _one_layout(retrieval_info, root, _pair_folders, _pair_files.values())
@@ -382,7 +328,7 @@ def _pairs(where, lines, spelling):
         try: yield _label(where, n, label, 2), spell(a), spell(b)
         except UnicodeDecodeError as e: raise ValueError(f"{where}, line {n}: a text is not UTF-8 when decoded ({e.reason} at byte {e.start}); spelling='stored' keeps it as it stands") from None
 
-# %% ../nbs/42_texts.ipynb #f7932d85
+# %% ../nbs/42_texts.ipynb #67c2abdc
 def _hub_lines(lines, digest=None):
     "`(number, text)` of a data set of lines; `digest` is fed on the way."
     for n, t in enumerate((t for b in lines.iter(batch_size=64) for t in b['text']), 1):
@@ -409,12 +355,12 @@ def _write_pairs(writer, where, lines, counts, spelling, max_len, min_freq, end_
     for k in _pair_files:
         digest = hashlib.sha256()
         labels, empty, cut = _write_split(writer, where[k], lines(k, digest), cc, max_len, spelling, k)
-        _check_counts(retrieval_info, where[k], {k: len(labels)}, counts)
+        check_counts(retrieval_info, where[k], {k: len(labels)}, counts)
         _check_balance(where[k], k, labels)
         facts[k] = dict(path=str(where[k]), empty=empty, cut=cut, ones=int(labels.sum()), sha256=digest.hexdigest())
     return cc, facts
 
-# %% ../nbs/42_texts.ipynb #6b8664ce
+# %% ../nbs/42_texts.ipynb #628bffc5
 def retrieval(
     folder=None, # Folder of the three files, or one above it
     max_len:int=4000, # Steps a document at most, the end token included
@@ -428,26 +374,26 @@ def retrieval(
 ) -> Prepared: # `x` and `pair` codes of unequal length, `y` 0 or 1
     "Pairs of papers as characters, two sequences a row: train, valid and test."
     info = retrieval_info
-    check_choice('spelling', spelling, spellings); _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); _check_kind(info, counts)
-    place = _find(info, folder, _pairs_inside)
-    if counts is not None and place is None and not download: raise _missing(info, folder)
+    check_choice('spelling', spelling, spellings); _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); check_wanted(info, counts)
+    place = find_files(info, folder, _pairs_inside)
+    if counts is not None and place is None and not download: raise missing_files(info, folder)
     paths = {k: place/o for k, o in _pair_files.items()} if place else {}
-    settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **_counts_key(counts, place, list(paths.values())))
+    settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **counts_key(info, counts, list(paths.values())))
     def make(writer):
-        if place is None and not download: raise _missing(info, folder)
-        hub = None if place else _fetch(info, 'text', data_files={k: _lra_hub+o for k, o in _pair_files.items()})
+        if place is None and not download: raise missing_files(info, folder)
+        hub = None if place else fetch_hub(info, 'text', data_files={k: _lra_hub+o for k, o in _pair_files.items()})
         where = {k: paths[k] if place else f'{info.hf_name}, {k}' for k in _pair_files}
         lines = lambda k, digest=None: _lines(paths[k], digest) if place else _hub_lines(hub[k], digest)
         cc, facts = _write_pairs(writer, where, lines, counts, spelling, max_len, min_freq, end_token)
         writer.note(symbols=cc.symbols, classes=['no citation', 'citation'], files=facts)
     return prepare('retrieval', settings, make, home, info.origin if place else f'Hugging Face, {info.hf_name}', progress, info.prepared_bytes if counts is None else 0)
 
-register_source(retrieval_info, find=_here(retrieval_info, _pairs_inside), make=retrieval)
+register_source(retrieval_info, find=finder(retrieval_info, _pairs_inside), make=retrieval)
 
-# %% ../nbs/42_texts.ipynb #0190eb35
+# %% ../nbs/42_texts.ipynb #21e897dd
 lra_listops_info = SourceInfo('lra_listops', "The value of nested list operations, as published (Tay et al. 2021); `listops` draws from the same distribution.", 'Apache 2.0',
     'Long Range Arena, archive lra_release.gz', 'basic_{train,val,test}.tsv in the folder, in listops-1000/ or in lra_release/lra_release/listops-1000/ below it; lrpt_nb.listops generates such rows without any file',
-    prepared_bytes=110_000_000, length=2048, rows=dict(train=96_000, valid=2_000, test=2_000), classes=10)
+    prepared_bytes=110_000_000, length=2048, rows=dict(train=96_000, valid=2_000, test=2_000), classes=10, folders=('lra_listops', 'lra_release'))
 _list_files = {'train': 'basic_train.tsv', 'valid': 'basic_val.tsv', 'test': 'basic_test.tsv'}
 _list_folders = ('', 'listops-1000', 'lra_release/listops-1000', 'lra_release/lra_release/listops-1000', 'listops', 'listops_new')
 def _lists_inside(root): return _one_layout(lra_listops_info, root, _list_folders, _list_files.values())
@@ -468,7 +414,7 @@ def _expressions(where, lines, max_len, check, rng):
             if listops_decode(ids) != text: raise ValueError(f"{where}, line {n}: the tokens do not spell the row")
         yield ids, y
 
-# %% ../nbs/42_texts.ipynb #2a2e98ac
+# %% ../nbs/42_texts.ipynb #d5a4ac09
 def lra_listops(
     folder=None, # Folder of the three files, or one above it
     max_len:int=2048, # Longest row allowed, the end token included
@@ -481,15 +427,15 @@ def lra_listops(
 ) -> Prepared: # `x` ids of unequal length, `y` 0 ... 9
     "The published ListOps rows: train, valid and test."
     info = lra_listops_info
-    _at_least('max_len', max_len, 2); _check_end(end_token); _check_kind(info, counts)
+    _at_least('max_len', max_len, 2); _check_end(end_token); check_wanted(info, counts)
     if not 0 <= check <= 1: raise ValueError(f"check must lie in 0 ... 1, not {check!r}")
     symbols = list(listops_vocab[:15]) + [end_token]*(end_token is not None)
-    place = _find(info, folder, _lists_inside)
-    if place is None and (counts is not None or download): raise _missing(info, folder)
+    place = find_files(info, folder, _lists_inside)
+    if place is None and (counts is not None or download): raise missing_files(info, folder)
     paths = {k: place/o for k, o in _list_files.items()} if place else {}
-    settings = dict(max_len=max_len, check=check, end_token=end_token, **_counts_key(counts, place, list(paths.values())))
+    settings = dict(max_len=max_len, check=check, end_token=end_token, **counts_key(info, counts, list(paths.values())))
     def make(writer):
-        if place is None: raise _missing(info, folder)
+        if place is None: raise missing_files(info, folder)
         facts, rng = {}, np.random.default_rng(0)
         for k, path in paths.items():
             digest, classes = hashlib.sha256(), np.zeros(10, dtype=np.int64)
@@ -497,9 +443,9 @@ def lra_listops(
                 rows, ys = zip(*block)
                 if end_token is not None: rows = [np.append(o, np.uint8(15)) for o in rows]
                 writer.add(k, x=list(rows), y=np.array(ys)); classes += np.bincount(ys, minlength=10)
-            _check_counts(info, path, {k: int(classes.sum())}, counts)
+            check_counts(info, path, {k: int(classes.sum())}, counts)
             facts[k] = dict(path=str(path), classes=classes.tolist(), sha256=digest.hexdigest())
         writer.note(symbols=symbols, classes=list(range(10)), checked=check, files=facts)
     return prepare('lra_listops', settings, make, home, info.origin, progress, info.prepared_bytes if counts is None else 0)
 
-register_source(lra_listops_info, find=_here(lra_listops_info, _lists_inside), make=lra_listops)
+register_source(lra_listops_info, find=finder(lra_listops_info, _lists_inside), make=lra_listops)

@@ -6,14 +6,15 @@ from PIL import Image
 from conftest import ROOT
 from lrpt_nb import images
 from lrpt_nb.images import cifar, cifar_classes, decode_pngs, fashion_mnist, image_rows, lra_pathfinder, pathfinder_levels, read_idx, scifar, shrink
-from lrpt_nb.storage import is_ready, list_prepared, sources, verify
+from lrpt_nb.sources import is_ready, sources
+from lrpt_nb.storage import list_prepared, verify
 
 @pytest.fixture(autouse=True)
 def alone(tmp_path, monkeypatch):
     "No set of this machine is seen, nothing is fetched unless a test says so."
     monkeypatch.setenv('LRPT_NB_DATA', str(tmp_path/'home'))
     monkeypatch.delenv('LRPT_NB_SOURCES', raising=False)
-    monkeypatch.setattr(images, '_idx_system', ())
+    monkeypatch.setattr(images.fashion_mnist_info, 'system', ())
     def refuse(*args, **kwargs): raise AssertionError('a test asked for the network')
     monkeypatch.setattr(datasets, 'load_dataset', refuse)
 
@@ -147,7 +148,7 @@ def test_damaged_cifar_is_named(tmp_path, published):
     (bin_/'data_batch_5.bin').write_bytes((bin_/'data_batch_5.bin').read_bytes()[:-100]); fails('data_batch_5.bin is no binary batch', bin_)
     packed.write_bytes(packed.read_bytes()[:-5000]); fails('all.tar.gz cannot be read as a whole tar archive', packed)
     fewer = write_bin(tmp_path/'fewer', rows | {'data_batch_1': (rows['data_batch_1'][0][:10], rows['data_batch_1'][1][:10])})
-    fails('train has 90 images, not 100 as published', fewer); fails('train has 90 images, not 95', fewer, counts=dict(train=95))
+    fails('train has 90 images, expected 100 as published', fewer); fails('train has 90 images, expected 95', fewer, counts=dict(train=95))
     y = rows['data_batch_4'][1]
     fails('class . has 1[12] of the 100 images of train, expected 10', write_bin(tmp_path/'uneven', rows | {'data_batch_4': (rows['data_batch_4'][0], [y[0] or 1]*3 + y[3:])}))
     fails('class 3 has 100 of the 100 images of train, expected about 10', write_bin(tmp_path/'one', {b: (x, [3]*20) for b, (x, _) in rows.items()}), counts='any')
@@ -211,7 +212,7 @@ def test_mnist_and_damaged_files_are_named(tmp_path, published_fashion):
     f = tmp_path/'a'/'t10k-images-idx3-ubyte'
     f.write_bytes(f.read_bytes()[:-1]); fails('t10k-images-idx3-ubyte has 31,359 values', tmp_path/'a')
     f.unlink(); fails('a lacks t10k-images-idx3-ubyte. Expected', tmp_path/'a')
-    write_idx(tmp_path/'b', dict(train=120, t10k=30)); fails('test has 30 images, not 40 as published', tmp_path/'b')
+    write_idx(tmp_path/'b', dict(train=120, t10k=30)); fails('test has 30 images, expected 40 as published', tmp_path/'b')
     shutil.copy(tmp_path/'mnist'/'train-labels-idx1-ubyte.gz', tmp_path/'b'/'t10k-labels-idx1-ubyte.gz'); fails(r'expected \(N, 28, 28\) and \(N,\)', tmp_path/'b', counts='any')
     fails('fashion_mnist is not in folder=.*Expected: {train,t10k}-images-idx3-ubyte', tmp_path)
     assert 'fetches 29.4 MiB as zalando-datasets/fashion_mnist' in str(pytest.raises(FileNotFoundError, fashion_mnist).value)
@@ -219,7 +220,7 @@ def test_mnist_and_damaged_files_are_named(tmp_path, published_fashion):
 real = Path('/usr/share/datasets/fashion-mnist')
 @pytest.mark.skipif(not real.is_dir(), reason="Debian's package dataset-fashion-mnist is not installed")
 def test_real_fashion(tmp_path, monkeypatch):
-    monkeypatch.setattr(images, '_idx_system', (str(real),))
+    monkeypatch.setattr(images.fashion_mnist_info, 'system', (str(real),))
     p = fashion_mnist(progress=False)
     verify(p)
     assert p.rows == dict(train=55_000, valid=5_000, test=10_000) and p.card['published'] and len(p.card['checksums']) == 4
@@ -275,7 +276,7 @@ def test_trap_48_counts_balance_and_labels(tmp_path):
     def fails(text, **kw):
         with pytest.raises((ValueError, OSError), match=text) as e: lra_pathfinder(folder=at, **few | kw)
         assert str(at) in str(e.value) and nothing_left(tmp_path/'home')
-    fails('lists 120 images, not 200,000 as published', counts=None); fails('lists 120 images, not 100', counts=100)
+    fails('lists 120 images, expected 200,000 as published', counts=None); fails('lists 120 images, expected 100', counts=100)
     for k in range(3): (at/'metadata'/f'{k}.npy').write_text((at/'metadata'/f'{k}.npy').read_text().replace(' 0 1.5', ' 1 1.5'))
     fails('class 0 has 0 of the 120 images of the metadata, expected about 60')
     # labels that belong to no image: one image, many times, under both

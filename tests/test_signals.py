@@ -5,7 +5,7 @@ import numpy as np, pytest
 from lrpt_nb import archive, signals
 from lrpt_nb.archive import bidmc, ucr, ucr_arrays, ucr_bundled
 from lrpt_nb.signals import speech_commands
-from lrpt_nb.storage import is_ready, sources
+from lrpt_nb.sources import is_ready, sources
 
 @pytest.fixture
 def few(tmp_path, monkeypatch):
@@ -54,7 +54,7 @@ def test_speech_archive_and_its_download(few, tmp_path, monkeypatch):
     with tarfile.open(file, 'w:gz') as tar: tar.add(tmp_path/'raw', '.')
     p, q = speech_commands(tmp_path/'raw', **few), speech_commands(file, **few)
     # a file is its own download: the real download manager, without a network
-    monkeypatch.setattr(signals, '_speech_url', str(file))
+    monkeypatch.setattr(signals.speech_info, 'urls', (str(file),))
     d = speech_commands(download=True, home=tmp_path/'other', **few)
     for s in p.splits:
         for o in q, d: np.testing.assert_array_equal(p.split(s)['x'].values, o.split(s)['x'].values)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import lrpt_nb.texts as texts
 from lrpt_nb.listops import listops_decode, listops_eval, listops_rows, listops_vocab
-from lrpt_nb.storage import is_ready, list_prepared, sources, verify
+from lrpt_nb.sources import is_ready, sources
+from lrpt_nb.storage import list_prepared, verify
 from lrpt_nb.texts import imdb, lra_listops, retrieval
 
 few = dict(counts='any', progress=False)
@@ -264,9 +265,9 @@ def test_wrong_counts_name_path_found_and_expected(tmp_path, reader, make, split
     at = make(tmp_path/'raw')
     n = reader(at, **few).rows['train']
     published = sources[reader.__name__].info.rows['train']
-    with pytest.raises(ValueError, match=rf'raw.*train has {n} rows, not {published:,} as published.*counts='): reader(at, progress=False)
+    with pytest.raises(ValueError, match=rf'raw.*train has {n} rows, expected {published:,} as published.*counts='): reader(at, progress=False)
     assert reader(at, counts=dict(train=n), progress=False).rows['train'] == n
-    with pytest.raises(ValueError, match=rf'train has {n} rows, not 7;'): reader(at, counts=dict(train=7), progress=False)
+    with pytest.raises(ValueError, match=rf'train has {n} rows, expected 7;'): reader(at, counts=dict(train=7), progress=False)
     with pytest.raises(ValueError, match='is not known; accepted'): reader(at, counts=dict(eval=7), progress=False)
 
 def test_published_counts(tmp_path, monkeypatch):
