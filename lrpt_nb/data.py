@@ -25,7 +25,7 @@ from .rows import read_rows
 from .splits import check_groups, group_names, nested_subset, row_split
 from .targets import TargetPrep, class_weights as _class_weights, clean_labels, clean_steps, ignored, row_weights
 
-# %% ../nbs/40_data.ipynb #7305de2d
+# %% ../nbs/40_data.ipynb #aefb9726
 class SeqDataset:
     "Encoded rows of one split."
     def __init__(self,
@@ -35,8 +35,9 @@ class SeqDataset:
         prep:InputPrep, # How `x` was prepared
         target:TargetPrep, # How `y` was prepared
         task=None, # What `load_task` knows about the task
-        towers:int=1 # Sequences a row
-    ): self.x,self.lengths,self.y,self.prep,self.target,self.task,self.towers = x,lengths,y,prep,target,task,towers
+        towers:int=1, # Sequences a row
+        weights=None # Chance of each row to be drawn in training `(N,)`, up to a factor; each row once when left out
+    ): self.x,self.lengths,self.y,self.prep,self.target,self.task,self.towers,self.weights = x,lengths,y,prep,target,task,towers,weights
 
     def __len__(self): return len(self.x)//self.towers
     @property
@@ -83,7 +84,7 @@ class SeqDataset:
         "The same preparation over fewer rows, without labels when `labels` is False."
         idxs, at = torch.as_tensor(idxs, dtype=torch.long), self._sequences(idxs)
         return SeqDataset(take_rows(self.x, at), None if self.lengths is None else self.lengths[at],
-                          self.y[idxs] if labels and self.y is not None else None, self.prep, self.target, self.task, self.towers)
+                          self.y[idxs] if labels and self.y is not None else None, self.prep, self.target, self.task, self.towers, None if self.weights is None else self.weights[idxs.numpy()])
     def new_empty(self):
         "The preparation without the data, for export."
         L, tail = (1, self.x.shape[2:]) if not isinstance(self.x, torch.Tensor) else (self.x.shape[1], self.x.shape[2:])
@@ -108,7 +109,7 @@ class _Reader(torch.utils.data.Dataset):
 class _Order(list, torch.utils.data.Sampler):
     "Row numbers of each batch of this epoch, for worker processes."
 
-# %% ../nbs/40_data.ipynb #eca519dd
+# %% ../nbs/40_data.ipynb #62e456a5
 class SeqDL(DataLoader):
     "fastai `DataLoader` over a `SeqDataset`, a whole batch at a time."
     def __init__(self,
@@ -117,7 +118,6 @@ class SeqDL(DataLoader):
         shuffle:bool=False, # New order every epoch
         seed:int=0, # Of the order
         device=None, # Where batches go
-        weights=None, # Chance of each row to be drawn when shuffling, with replacement; each row once when left out
         buckets:int=16, # Batches whose rows are sorted by length when shuffling; 1 for none
         num_workers:int=0, # Processes that read ahead
         context:str=None, # How they start: 'spawn', 'fork', 'forkserver'; torch's default when left out
@@ -126,9 +126,8 @@ class SeqDL(DataLoader):
         kwargs.update(num_workers=0, drop_last=False)
         for name, n, least in (('bs', bs, 1), ('buckets', buckets, 1), ('num_workers', num_workers, 0)):
             if n is None or n < least: raise ValueError(f"{name} must be at least {least}, not {n}")
-        if weights is not None and len(weights) != len(dataset): raise ValueError(f"weights has {len(weights)} entries for {len(dataset)} rows")
         super().__init__(dataset, bs=bs, shuffle=shuffle, device=device or default_device(), **kwargs)
-        self.weights,self.buckets,self.workers,self.context,self.readers = weights,buckets,num_workers,context,None
+        self.buckets,self.workers,self.context,self.readers = buckets,num_workers,context,None
         self.seed(seed)
 
     def seed(self, seed:int):
@@ -137,14 +136,13 @@ class SeqDL(DataLoader):
         return self
 
     def new(self, dataset=None, cls=None, **kwargs):
-        "The same loader with other rows or settings; other rows have other weights or none."
-        kept = dict(seed=self.order_seed, buckets=self.buckets, num_workers=self.workers, context=self.context)
-        if dataset is None or dataset is self.dataset: kept['weights'] = self.weights
-        return super().new(dataset, cls, **(kept | kwargs))
+        "The same loader with other rows or settings."
+        return super().new(dataset, cls, **(dict(seed=self.order_seed, buckets=self.buckets, num_workers=self.workers, context=self.context) | kwargs))
 
     def shuffle_fn(self, idxs):
-        "A new order, or as many draws, from the loader's own generator."
-        return self.rng.sample(idxs, len(idxs)) if self.weights is None else self.rng.choices(idxs, self.weights, k=len(idxs))
+        "A new order, or as many draws with replacement, from the loader's own generator."
+        w = self.dataset.weights
+        return self.rng.sample(idxs, len(idxs)) if w is None else self.rng.choices(idxs, w, k=len(idxs))
 
     def batch_rows(self) -> list: # Of lists of row numbers
         "What each batch of the coming epoch holds."
@@ -243,7 +241,7 @@ def show_sequences(
     def draw(ax, i): pictures[picture].draw(ax, rows[i], **(settings | ({} if times[i] is None else dict(times=times[i]))))
     return picture_grid(n, draw, titles, picture=picture, figsize=figsize, **kwargs)
 
-# %% ../nbs/40_data.ipynb #acdeb0f4
+# %% ../nbs/40_data.ipynb #25cfad3e
 class SeqDataLoaders(DataLoaders):
     "`train`, `valid` and perhaps `test`, and what is needed to prepare new rows the same way."
     def __init__(self, *loaders, path='.', device=None, settings=None, pretrain_ds=None):
@@ -318,12 +316,12 @@ class SeqDataLoaders(DataLoaders):
         if not 0 < frac <= 1: raise ValueError(f"labels must be above 0 and at most 1, not {frac}")
         full = self.train.dataset if self.pretrain_ds is None else self.pretrain_ds
         keep = nested_subset(len(full), frac, seed)
-        kept, target, weights = full.subset(keep), copy.copy(full.target), self.train.weights
+        kept, target = full.subset(keep), copy.copy(full.target)
         target.fit_scale(kept.y) # the scale of labels that are hidden is hidden too
         if target.balance is not None: target.weights = _class_weights(target.balance, kept.y, target)
-        if weights is not None: weights = np.asarray(weights)[keep]
-        def retarget(ds): return SeqDataset(ds.x, ds.lengths, ds.y, ds.prep, target, ds.task, ds.towers)
-        loaders = [self.train.new(retarget(kept), weights=weights)] + [dl.new(retarget(dl.dataset)) for dl in self.loaders[1:]]
+        if target.sampler is not None: kept.weights = row_weights(target.sampler, kept.y, target) # frequencies of hidden labels are hidden too
+        def retarget(ds): return SeqDataset(ds.x, ds.lengths, ds.y, ds.prep, target, ds.task, ds.towers, ds.weights)
+        loaders = [self.train.new(retarget(kept))] + [dl.new(retarget(dl.dataset)) for dl in self.loaders[1:]]
         return SeqDataLoaders(*loaders, path=self.path, device=self.device, settings=self.settings | dict(labels=frac), pretrain_ds=full)
 
     def fresh(self,
@@ -387,7 +385,7 @@ def _outside(spec, lengths, name):
     if n is None and lengths is not None and not isinstance(x, (list, tuple)): raise ValueError(f"x came padded, with lengths; a padded array of {name} rows needs its lengths too: {name}=(x, y, lengths)")
     return dict(x=x, y=y, lengths=n)
 
-# %% ../nbs/40_data.ipynb #a608f3a1
+# %% ../nbs/40_data.ipynb #0aba175d
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array, tensor or memory map, list of arrays, list of strings, pandas frame, Hugging Face `Dataset`
     y=None, # Labels, one a row, or one a step (`kind='dense'`); a column's name for a table; None to pretrain only
@@ -472,11 +470,12 @@ def seq_dls(
     for name in ('valid', 'test'):
         if name in splits: parts[name] = among(splits[name])
         elif name in outside: parts[name] = _dataset(outside[name]['rows'], outside[name].get('y'), prep, target, task)
-    labels, drawn = parts['train'].y, None
+    labels = parts['train'].y
     target.fit_scale(labels)
     if class_weights is not None: target.balance,target.weights = class_weights,_class_weights(class_weights, labels, target)
-    if sampler is not None: drawn = row_weights(sampler, labels, target) if isinstance(sampler, str) else row_weights(sampler, y if y is not None else np.zeros(n), target)[train]
-    loaders = [SeqDL(ds, bs=bs, shuffle=name == 'train', seed=seed, device=device, weights=drawn if name == 'train' else None, num_workers=num_workers, context=context) for name, ds in parts.items()]
+    if isinstance(sampler, str): target.sampler,parts['train'].weights = sampler,row_weights(sampler, labels, target)
+    elif sampler is not None: parts['train'].weights = row_weights(sampler, np.zeros(n), target)[train]
+    loaders = [SeqDL(ds, bs=bs, shuffle=name == 'train', seed=seed, device=device, num_workers=num_workers, context=context) for name, ds in parts.items()]
     settings = dict(frac=frac, seed=seed, fingerprint=_fingerprint(parts['train'])) | ({} if table is None else dict(table=table))
     return SeqDataLoaders(*loaders, path=path, device=device, settings=settings)
 

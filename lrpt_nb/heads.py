@@ -42,7 +42,7 @@ def pool_first(h, lengths=None):
     "The first position."
     return h[:, 0]
 
-# %% ../nbs/28_heads.ipynb #c451e9e9
+# %% ../nbs/28_heads.ipynb #839c1252
 class DenoiseHead(nn.Module):
     "One linear layer at every position."
     def __init__(self,
@@ -71,7 +71,7 @@ class PoolHead(nn.Module):
     ):
         super().__init__()
         if squeeze and d_out != 1: raise ValueError(f"squeeze needs d_out=1, not {d_out}")
-        self.pool,self.squeeze,self.out = pools[pool],squeeze,nn.Linear(d_model, d_out)
+        self.pool,self.squeeze,self.out = pools[pool],squeeze,self.answer(d_model, d_out)
         self.register_buffer('mean', torch.as_tensor(mean, dtype=torch.float32).reshape(-1).clone())
         self.register_buffer('std', torch.as_tensor(std, dtype=torch.float32).reshape(-1).clone())
 
@@ -81,51 +81,28 @@ class PoolHead(nn.Module):
     ): # `(B, d_out)`, or `(B,)` with `squeeze`
         "Answer for the whole sequence."
         y = self.out(self.features(h, lengths)).float()*self.std + self.mean
-        return y[:, 0] if self.squeeze else y
+        return y[..., 0] if self.squeeze else y
 
+    def answer(self, d_model, d_out): return nn.Linear(d_model, d_out)
     def features(self, h, lengths=None): # `(B, D)`
         "What the last layers see."
         return self.pool(h, lengths)
 
-# %% ../nbs/28_heads.ipynb #f55335b1
-class StepHead(nn.Module):
-    "One linear layer at every position, for labels of steps."
-    def __init__(self,
-        d_model:int, # Size `D`
-        d_out:int, # Number of classes, or 1
-        pool:str='mean', # A name of `pools`, for `embed`
-        squeeze:bool=False, # Give `(B, L)` instead of `(B, L, 1)`
-        mean=0., # Mean of the targets, for regression
-        std=1. # Spread of the targets, for regression
-    ):
-        super().__init__()
-        self.pool,self.squeeze,self.out = pools[pool],squeeze,nn.Linear(d_model, d_out)
-        self.register_buffer('mean', torch.as_tensor(mean, dtype=torch.float32).reshape(-1).clone())
-        self.register_buffer('std', torch.as_tensor(std, dtype=torch.float32).reshape(-1).clone())
-
-    def forward(self,
+# %% ../nbs/28_heads.ipynb #995ac3e4
+class StepHead(PoolHead):
+    "One linear layer at every position, for labels of steps; `pool` serves `embed` alone."
+    def features(self,
         h, # `(B, L, D)`
         lengths=None # Not needed: the loss counts real positions only
-    ): # `(B, L, d_out)`, or `(B, L)` with `squeeze`
-        "Answer for every position."
-        y = self.out(h).float()*self.std + self.mean
-        return y[..., 0] if self.squeeze else y
+    ): # `(B, L, D)`
+        "Every position for itself."
+        return h
 
-# %% ../nbs/28_heads.ipynb #c838aceb
+# %% ../nbs/28_heads.ipynb #bf528ecb
 class PairHead(PoolHead):
     "Pool each of two sequences a row, compare, answer."
     towers = 2
-    def __init__(self,
-        d_model:int, # Size `D`
-        d_out:int, # Number of outputs
-        pool:str='mean', # A name of `pools`
-        squeeze:bool=False, # Give `(B,)` instead of `(B, 1)`
-        mean=0., # Mean of the targets, for regression
-        std=1. # Spread of the targets, for regression
-    ):
-        super().__init__(d_model, d_out, pool, squeeze, mean, std)
-        self.out = nn.Sequential(nn.Linear(4*d_model, d_model), nn.GELU(), nn.Linear(d_model, d_out))
-
+    def answer(self, d_model, d_out): return nn.Sequential(nn.Linear(4*d_model, d_model), nn.GELU(), nn.Linear(d_model, d_out))
     def features(self,
         h, # `(2 B, L, D)`: the sequences of a row side by side
         lengths=None # `(2 B,)`

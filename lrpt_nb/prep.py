@@ -41,7 +41,7 @@ def _log_gaps(times, gap):
     g[:, 0] = 1
     return np.log(np.clip(g, 1e-3, 1e3)).astype(np.float32)
 
-# %% ../nbs/38_prep.ipynb #5f8561ac
+# %% ../nbs/38_prep.ipynb #45ef798f
 class InputPrep:
     "Scaling of values or vocabulary of tokens, learned from training rows; `encode` applies it to any rows."
     def __init__(self,
@@ -60,7 +60,7 @@ class InputPrep:
             for o in parts:
                 seen = sum(np.bincount(b.x[b.x >= 0], minlength=len(o.symbols)) for b in o.blocks())
                 counts.update({s: int(n) for s, n in zip(o.symbols, seen)})
-            self.symbols = ['<pad>', '<unk>'] + [s for s, n in counts.items() if n >= max(1, min_count)]
+            self.symbols = ['<pad>', '<unk>'] + [s for s, n in counts.items() if n >= max(1, min_count) and s not in ('<pad>', '<unk>')] # a prepared vocabulary may have its own
             self.vocab_size = len(self.symbols)
         else:
             mean, std, own = _moments(parts)
@@ -131,7 +131,7 @@ class InputPrep:
         steps = np.exp(x[:length, -1].detach().cpu().numpy().astype(np.float64))*self.gap
         return np.cumsum(steps)-steps[0]
 
-# %% ../nbs/38_prep.ipynb #09045a08
+# %% ../nbs/38_prep.ipynb #f6af154c
 class StoredInput:
     "Encoded rows on disk: indexing reads and encodes."
     def __init__(self,
@@ -151,6 +151,7 @@ class StoredInput:
         x = torch.from_numpy(self.table[r.x] if self.prep.is_tokens else self.prep.scale(r, r.lengths))
         return x[0] if one else x
 
+# %% ../nbs/38_prep.ipynb #53e09427
 class StackedInput:
     "Several inputs one after the other, of which one at least is on disk."
     def __init__(self, parts, idxs=None):

@@ -9,7 +9,7 @@ __all__ = ['paper_rows', 'size_settings']
 from .core import Registry
 from .models import arch_info, sizes
 
-# %% ../nbs/33_presets.ipynb #de22d36b
+# %% ../nbs/33_presets.ipynb #852a4087
 _attention = dict(pos='sinusoidal', pool='mean', dropout=0., wd=0.)
 _s4 = dict(d_state=64, dt_min=1e-3, dt_max=.1, norm='batch', pool='mean', lr=.01, ssm_lr=1e-3, wd=.05, dropout=0.)
 _s4d = _s4 | dict(init='legs', disc='bilinear')
@@ -50,19 +50,23 @@ paper_rows = {
         local_transformer=_attention | dict(n_layers=4, d_model=128, n_heads=4, ff_mult=4, window=8192, pool='max', lr=5e-4, bs=32, epochs=200)),
     'pathx256-pretrain': dict(
         local_transformer=_attention | dict(n_layers=8, d_model=128, n_heads=4, ff_mult=4, window=8192, pool='max', lr=5e-4, bs=32, epochs=200)),
+    'scifar-ablation': dict(
+        s4=_s4 | dict(n_layers=4, d_model=128, n_ssm=1, gate='none', norm='layer', order='post', dropout=.1, drop='tied', wd=.01, bs=50, epochs=100)),
     'scifar': dict(
         transformer=_attention | dict(n_layers=6, d_model=256, n_heads=4, ff_mult=2, pos='rotary', lr=1e-3, wd=.05, bs=50, epochs=200),
         s4=_s4 | dict(n_layers=6, d_model=512, n_ssm=2, norm='layer', order='post', dropout=.1, drop='tied', bs=50, epochs=200)),
     'speech': dict(
         local_transformer=_attention | dict(n_layers=4, d_model=128, n_heads=4, ff_mult=1, window=4000, pos='rotary', pool='max', lr=1e-3, wd=.05, bs=16, epochs=200),
         s4=_s4 | dict(n_layers=6, d_model=128, n_ssm=64, pool='max', bs=16, epochs=40)),
+    'speech-ablation': dict(
+        s4=_s4 | dict(n_layers=4, d_model=128, n_ssm=1, causal=True, gate='none', norm='layer', pool='last', lr=.004, wd=0., bs=32, epochs=10)),
     'bidmc': dict(
         transformer=_attention | dict(n_layers=4, d_model=112, n_heads=8, ff_mult=1, pos='rotary', lr=5e-4, wd=.05, bs=32, epochs=500),
         s4=_s4 | dict(n_layers=6, d_model=128, d_state=256, n_ssm=2, norm='layer', bs=32, epochs=500))}
 for _task, _rows in paper_rows.items(): sizes.register(f'paper-{_task}', _rows)
 
 _learner_keys = 'pool', 'lr', 'ssm_lr', 'wd'
-_reader_keys = 'bs', 'epochs'
+_reader_keys = 'bs', 'epochs', 'causal' # to be given by the user, as `causal=True` is
 
 def size_settings(
     size:str, # A name of `models.sizes`

@@ -165,7 +165,7 @@ def _read_times(times, rows):
         out[i, :n] = t-t[0]
     return out
 
-# %% ../nbs/35_rows.ipynb #61f92e1a
+# %% ../nbs/35_rows.ipynb #e3272114
 def is_stored(
     x # What a user handed over
 ) -> bool:
@@ -229,6 +229,7 @@ class StoredRows:
     def __getstate__(self): return self.__dict__ | dict(x=_address(self.x))
     def __setstate__(self, state): self.__dict__.update(state | dict(x=_opened(state['x'])))
 
+# %% ../nbs/35_rows.ipynb #7a43360b
 def _address(x):
     "Where rows on disk lie, which pickles small; an array that has no file stays itself."
     if isinstance(x, Ragged): return _address(x.values), _address(x.starts)
@@ -243,6 +244,7 @@ def _opened(address):
     if isinstance(address, tuple): return Ragged(*map(_opened, address))
     return np.memmap(mode='r', **address) if isinstance(address, dict) else address
 
+# %% ../nbs/35_rows.ipynb #2b9c6861
 def _stored_rows(x, lengths, x_kind, symbols, times):
     "`StoredRows` of a memory map."
     if times is not None: raise ValueError("times is not supported for rows on disk; pass arrays in memory, or store the stamps as a channel")

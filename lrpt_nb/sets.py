@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['tasks', 'digit_pairs_recipe', 'short_listops', 'TaskInfo', 'register_task', 'digits', 'digit_pairs', 'probe_task',
-           'listops', 'stored_rows', 'pathfinder', 'hash_seed', 'fashion_mnist_task', 'fewer', 'cifar_task',
-           'scifar_task', 'imdb_task', 'retrieval_task', 'speech_commands_task', 'bidmc_task', 'ucr_task', 'find_task']
+           'listops', 'stored_rows', 'pathfinder', 'hash_seed', 'fashion_mnist_task', 'fewer', 'public_task',
+           'register_public', 'ucr_task', 'find_task']
 
-# %% ../nbs/46_sets.ipynb #8e4bda2f
+# %% ../nbs/46_sets.ipynb #4b1a5b46
 import inspect, os
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,14 +15,14 @@ from functools import partial
 import numpy as np
 
 from .core import Registry, check_choice
-from .images import cifar, fashion_mnist, image_rows, lra_pathfinder
+from .images import cifar, cifar_info, fashion_mnist, image_rows, lra_pathfinder, scifar_info
 from .listops import listops_ops, listops_rows, listops_vocab
 from .pathfinder import pathfinder_rows
 from .probes import list_probes, probe_rows, probes
-from .archive import bidmc, ucr_arrays, ucr_bundled
-from .signals import speech_commands
+from .archive import bidmc, bidmc_info, ucr_arrays, ucr_bundled
+from .signals import speech_commands, speech_info
 from .storage import prepare
-from .texts import imdb, lra_listops, retrieval
+from .texts import imdb, imdb_info, lra_listops, retrieval, retrieval_info
 
 # %% ../nbs/46_sets.ipynb #ee113d30
 @dataclass
@@ -146,7 +146,12 @@ for _name in list_probes():
     register_task(_name, partial(probe_task, name=_name), (probes[_name].__doc__ or '').split(' Failing')[0], source='generated', options=dict(n_train=2000, n_valid=500, n_test=1000) | _own,
                   facts=dict(zip(('length', 'classes'), _probe_facts[_name])) | dict(rows=dict(train=2000, valid=500, test=1000)))
 
-# %% ../nbs/46_sets.ipynb #b4fb79a8
+# %% ../nbs/46_sets.ipynb #031402f0
+def _only_generated(name, given):
+    "Raise when a setting of the generator is given together with a folder of published files."
+    default = tasks[name].settings()
+    if other := [k for k, v in given.items() if v != default[k]]: raise ValueError(f"{other[0]}={given[other[0]]!r} goes with generated rows; the published ones in folder= are what they are. Leave one of the two out")
+
 def _processes(n):
     "Worth starting others for `n` positions?"
     return 1 if n < 10**7 else len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
@@ -171,7 +176,9 @@ def listops(
     home=None # Where prepared sets are kept
 ) -> dict: # For `seq_dls`
     "What digit does a nested list of MIN, MAX, MED and SM come to?"
-    if folder is not None: return stored_rows(lra_listops(folder, home=home))
+    if folder is not None:
+        _only_generated('listops', dict(n_train=n_train, n_valid=n_valid, n_test=n_test, min_len=min_len, max_len=max_len, max_depth=max_depth, max_args=max_args, ops=ops))
+        return stored_rows(lra_listops(folder, home=home))
     rows = dict(train=n_train, valid=n_valid, test=n_test)
     settings = dict(rows=rows, seed=seed, min_len=min_len, max_len=max_len, max_depth=max_depth, max_args=max_args, ops=list(ops))
     def make(writer):
@@ -192,7 +199,7 @@ def stored_rows(
         return dict(x=o['x'], y=None if y is None else np.asarray(y)) | {k: o[k] for k in ('pair',) if k in o}
     return part('train') | dict(valid=part('valid'), test=part('test')) | (dict(symbols=card['symbols']) if card.get('symbols') else {}) | more
 
-# %% ../nbs/46_sets.ipynb #0ff5c849
+# %% ../nbs/46_sets.ipynb #88013450
 @register_task('pathfinder', mask_ratio=0.5, source='generated after Linsley et al. 2018; published images: Long Range Arena', facts=dict(length=1024, classes=2, rows=dict(train=160000, valid=20000, test=20000)), picture='square',
                recipe=dict(epochs=3, pretrain_epochs=3, bs=16, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(n_train=500, n_valid=200, n_test=500, contour_length=6),
                            tried=['Nothing was tuned: 500 training images of the easy setting and small bodies, the same for every arm. The published task has 160,000 images and runs of days; do not expect more than chance here.']))
@@ -211,7 +218,7 @@ def pathfinder(
     "Do the two discs lie on one dashed path? Grey images pixel by pixel."
     check_choice('labels', labels, ('class', 'path'))
     if folder is not None:
-        if labels == 'path': raise ValueError("the published images come without labels of pixels; leave folder out to generate images that have them")
+        _only_generated('pathfinder', dict(n_train=n_train, n_valid=n_valid, n_test=n_test, contour_length=contour_length, labels=labels))
         return image_rows(lra_pathfinder(resolution, folder, home=home, n_workers=n_workers or _processes(10**9)))
     rows = dict(train=n_train, valid=n_valid, test=n_test)
     def make(writer):
@@ -233,7 +240,7 @@ def hash_seed(
     "One seed from several, independent of each other."
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
-# %% ../nbs/46_sets.ipynb #e1d15060
+# %% ../nbs/46_sets.ipynb #7352a4ac
 @register_task('fashion_mnist', mask_ratio=0.5, public='fashion_mnist', picture='square', source='Fashion-MNIST (Xiao et al. 2017), MIT licence', facts=dict(length=784, classes=10, rows=dict(train=55000, valid=5000, test=10000)),
                recipe=dict(epochs=20, pretrain_epochs=20, bs=64, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(side=14, n_train=1000, n_valid=1000, n_test=2000),
                            tried=['Nothing was tuned: 1,000 training images at 14x14 and the settings of the digits demo, the same for every arm.']))
@@ -266,69 +273,35 @@ def fewer(
     head = some({k: parts[k] for k in ('x', 'y')}, counts[0])
     return parts | head | {k: some(parts[k], n) for k, n in zip(('valid', 'test'), counts[1:])}
 
-@register_task('cifar', mask_ratio=0.5, public='cifar', picture=(32, 32), source='CIFAR-10 (Krizhevsky 2009), in grey: the Image task of the Long Range Arena', facts=dict(length=1024, classes=10, rows=dict(train=45000, valid=5000, test=10000)))
-def cifar_task(
-    seed:int, # Of the split
-    folder=None, # Of CIFAR-10's batches
-    home=None, # Where prepared sets are kept
-    download:bool=False # Fetch what is not here
+# %% ../nbs/46_sets.ipynb #67cdd3fc
+def public_task(
+    seed:int, # Of the split, where it is not published
+    reader, # Of `41_images` to `44_archive`
+    as_rows, # Makes arguments for `seq_dls` of what `reader` gives
+    **settings # Of the reader
 ) -> dict: # For `seq_dls`
-    "Which object? CIFAR-10 in grey, pixel by pixel."
-    return image_rows(cifar(folder, True, seed=seed, home=home, download=download))
+    "Rows of a public set."
+    own = inspect.signature(reader).parameters
+    return as_rows(reader(**settings, **(dict(seed=seed) if 'seed' in own else {})))
 
-@register_task('scifar', mask_ratio=0.5, public='scifar', picture=(32, 32), source='CIFAR-10 (Krizhevsky 2009)', facts=dict(length=1024, classes=10, rows=dict(train=45000, valid=5000, test=10000)))
-def scifar_task(
-    seed:int, # Of the split
-    folder=None, # Of CIFAR-10's batches
-    home=None, # Where prepared sets are kept
-    download:bool=False # Fetch what is not here
-) -> dict: # For `seq_dls`
-    "Which object? CIFAR-10 in colour, pixel by pixel."
-    return image_rows(cifar(folder, False, seed=seed, home=home, download=download))
+def register_public(
+    info, # `SourceInfo` of the set
+    reader, # `(folder, ..., home, download) -> Prepared`
+    mask_ratio:float, # Share of positions to hide
+    as_rows=stored_rows, # Makes arguments for `seq_dls` of what `reader` gives
+    **more # Other fields of `TaskInfo`
+):
+    "Add a public set as a task of the same name."
+    fixed = getattr(reader, 'keywords', {})
+    options = {k: p.default for k, p in inspect.signature(reader).parameters.items() if k not in ('seed', *fixed)}
+    register_task(info.name, partial(public_task, reader=reader, as_rows=as_rows), info.description, mask_ratio, info.origin, public=info.name, options=options, **more)
 
-@register_task('imdb', mask_ratio=0.15, public='imdb', source='Large Movie Review Dataset (Maas et al. 2011)', facts=dict(length=4096, classes=2, rows=dict(train=22500, valid=2500, test=25000)))
-def imdb_task(
-    seed:int, # Of the validation films
-    max_len:int=4096, # Steps a review at most
-    folder=None, # `aclImdb` or its archive
-    home=None, # Where prepared sets are kept
-    download:bool=False # Fetch what is not here
-) -> dict: # For `seq_dls`
-    "Did they like the film? Reviews character by character."
-    return stored_rows(imdb(folder, max_len, seed=seed, home=home, download=download))
-
-@register_task('retrieval', mask_ratio=0.15, public='retrieval', source='ACL Anthology Network pairs of the Long Range Arena', facts=dict(length=4000, classes=2, rows=dict(train=147086, valid=18090, test=17437)))
-def retrieval_task(
-    seed:int, # Not used: the split is published
-    max_len:int=4000, # Steps a document at most
-    folder=None, # Of the three files
-    home=None, # Where prepared sets are kept
-    download:bool=False # Fetch what is not here
-) -> dict: # For `seq_dls`
-    "Does one paper cite the other? Two documents a row, character by character."
-    return stored_rows(retrieval(folder, max_len, home=home, download=download))
-
-@register_task('speech_commands', mask_ratio=0.25, public='speech_commands', source='Speech Commands v0.02 (Warden 2018), CC BY 4.0', facts=dict(length=16000, classes=35, rows=dict(train=84843, valid=9981, test=11005)))
-def speech_commands_task(
-    seed:int, # Not used: the split is published
-    folder=None, # Of the words
-    home=None, # Where prepared sets are kept
-    download:bool=False # Fetch what is not here
-) -> dict: # For `seq_dls`
-    "Which of 35 words? One second of sound at 16 kHz."
-    return stored_rows(speech_commands(folder, home=home, download=download), x_kind='values')
-
-@register_task('bidmc', mask_ratio=0.25, public='bidmc', source='BIDMC PPG and Respiration Dataset (Pimentel et al. 2016; Tan et al. 2020), ODC-By', facts=dict(length=4000, classes=None, rows=dict(train=5509, valid=1180, test=1181)))
-def bidmc_task(
-    seed:int, # Of the order of patients
-    target:str='RR', # 'RR', 'HR' or 'SpO2'
-    split:str='patient', # 'patient', 'official' or 'window'
-    folder=None, # Of the files
-    home=None, # Where prepared sets are kept
-    download:bool=False # Fetch what is not here
-) -> dict: # For `seq_dls`
-    "How fast do they breathe? Two signals of 32 seconds at 125 Hz; no patient is on both sides of the split."
-    return stored_rows(bidmc(target, folder, split, seed=seed, home=home, download=download))
+register_public(cifar_info, partial(cifar, grayscale=True), .5, image_rows, picture=(32, 32))
+register_public(scifar_info, partial(cifar, grayscale=False), .5, image_rows, picture=(32, 32))
+register_public(imdb_info, imdb, .15)
+register_public(retrieval_info, retrieval, .15)
+register_public(speech_info, speech_commands, .25, partial(stored_rows, x_kind='values'))
+register_public(bidmc_info, bidmc, .25)
 
 # %% ../nbs/46_sets.ipynb #1930121f
 _ucr_recipe = dict(epochs=40, pretrain_epochs=80, bs=16, size='tiny', lr=2e-3, precision='fp32', tried=['Nothing was tuned: one recipe for every set of the archives, the same for every arm.'])

@@ -6,18 +6,16 @@
 __all__ = ['RESERVE', 'ELSEWHERE', 'AGAIN', 'FORMAT', 'BLOCK', 'data_home', 'describe_size', 'check_free', 'Ragged',
            'file_checksum', 'Prepared', 'Writer', 'prepare', 'verify', 'list_prepared', 'remove_prepared']
 
-# %% ../nbs/03_storage.ipynb #4d6ffd4a
+# %% ../nbs/03_storage.ipynb #af0e6340
 import errno, hashlib, json, mmap, os, re, secrets, shutil, sys, time, warnings
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from fastcore.basics import patch
 
-from .core import Registry, check_choice
+from .core import check_choice
 
 # %% ../nbs/03_storage.ipynb #d956b0de
 def data_home() -> Path: # `$LRPT_NB_DATA`, else `lrpt_nb/data` in the user's cache folder

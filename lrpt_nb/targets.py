@@ -58,7 +58,7 @@ def clean_steps(
         if o.dtype.kind not in 'biufUSO': raise TypeError(f"row {i} of y has dtype {o.dtype}; accepted: text, integers, real numbers")
     return [o[:n] for o, n in zip(items, lengths)]
 
-# %% ../nbs/39_targets.ipynb #f8cd4899
+# %% ../nbs/39_targets.ipynb #798aaee5
 class TargetPrep:
     "Kind, vocabulary and scale of the labels; `encode` gives tensors, `decode` gives labels back."
     def __init__(self,
@@ -67,7 +67,7 @@ class TargetPrep:
         lengths=None # Steps of each row `(N,)`, for labels of steps
     ):
         check_choice('kind', kind, kinds)
-        self.kind,self.vocab,self.c,self.shape,self.weights,self.balance,self.lists = 'none',None,0,(),None,None,False
+        self.kind,self.vocab,self.c,self.shape,self.weights,self.balance,self.sampler,self.lists = 'none',None,0,(),None,None,None,False
         self.mean,self.std = 0.,1.
         if y is None or kind == 'none':
             if kind not in ('auto', 'none'): raise ValueError(f"kind={kind!r} needs y, which was not given")
