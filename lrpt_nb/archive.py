@@ -6,7 +6,7 @@
 __all__ = ['bidmc_rows', 'bidmc_info', 'bidmc_splits', 'split_groups', 'overlap_groups', 'join_short', 'bidmc', 'hold_out',
            'ucr_bundled', 'ucr_arrays', 'ucr']
 
-# %% ../nbs/44_archive.ipynb #a19f3af2
+# %% ../nbs/44_archive.ipynb #552c4585
 import errno, importlib.util, re
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ import numpy as np
 
 from .core import check_choice
 from .signals import TsFile
-from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, register_source, source_folder
+from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, prepare_source, register_source, source_folder
 from .storage import Prepared, prepare
 
 # %% ../nbs/44_archive.ipynb #d71f64fb
@@ -192,7 +192,7 @@ def _write_bidmc(writer, info, target, kind, found, counts, split, valid, test, 
     writer.note(targets=dict(lowest=float(y[keep].min()), highest=float(y[keep].max())))
     if kind == 'csv': writer.note(patients=[int(o) for o in names])
 
-# %% ../nbs/44_archive.ipynb #11c50e82
+# %% ../nbs/44_archive.ipynb #d48a56e1
 def bidmc(
     target:str='RR', # 'RR', 'HR' or 'SpO2'
     folder=None, # Folder of the files, or one above it
@@ -212,13 +212,11 @@ def bidmc(
     info = replace(bidmc_info, rows=dict(windows=bidmc_rows[target]) if kind == 'ts' else dict(recordings=53))
     absent = missing_files(info, folder, fetch='' if kind == 'ts' else "recordings are not fetched, windows are (files='ts', download=True)")
     fetch = found is None and kind == 'ts' and download
-    if found is None and counts is not None and not fetch: raise absent
     def make(writer):
-        if found is None and not fetch: raise absent
         got = found or fetch_files(info, _bidmc_urls(target))
         _write_bidmc(writer, info, target, kind, got, counts, split, valid, test, seed)
     key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair])
-    return prepare('bidmc', dict(target=target, split=split, kind=kind, valid=valid, test=test, seed=seed, **key), make, home, info.origin, progress, info.prepared_bytes if counts is None else 0)
+    return prepare_source(info, found, folder, dict(target=target, split=split, kind=kind, valid=valid, test=test, seed=seed, **key), make, home, progress, fetch, absent)
 
 register_source(bidmc_info, find=finder(bidmc_info, lambda root: next((o for t in bidmc_rows if (o := _bidmc_inside(t, 'auto', root))), None)), make=bidmc)
 

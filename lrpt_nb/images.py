@@ -7,7 +7,7 @@ __all__ = ['cifar_classes', 'cifar_info', 'scifar_info', 'fashion_classes', 'fas
            'lra_pathfinder_info', 'to_grey', 'shrink', 'image_keys', 'split_rows', 'image_rows', 'cifar', 'scifar',
            'read_idx', 'fashion_mnist', 'pathfinder_folders', 'pathfinder_rows', 'decode_pngs', 'lra_pathfinder']
 
-# %% ../nbs/41_images.ipynb #83e894fc
+# %% ../nbs/41_images.ipynb #bfda33b2
 import errno, gzip, hashlib, io, multiprocessing, os, pickle, re, tarfile, warnings, zlib
 from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from .core import check_choice
-from .sources import SourceInfo, check_counts, check_wanted, fetch_hub, find_files, finder, missing_files, register_source
-from .storage import Prepared, file_checksum, list_prepared, prepare
+from .sources import SourceInfo, check_counts, check_wanted, fetch_hub, find_files, finder, prepare_source, register_source
+from .storage import Prepared, file_checksum, prepare
 
 # %% ../nbs/41_images.ipynb #079d406e
 def to_grey(
@@ -68,20 +68,6 @@ def split_rows(
         if len(rows) < want or want == (y == c).sum(): raise ValueError(f"valid={valid}: {(y == c).sum()} rows of class {c}, {len(rows)} of them without copies, cannot be split so that both sides have some")
         held[rows[:want]] = True
     return order[~held[order]], order[held[order]]
-
-# %% ../nbs/41_images.ipynb #5334a116
-def _prepared(info, settings, home):
-    "A whole set that was prepared with these settings, whatever files it was made of; None when there is none."
-    def same(o): return {k: v for k, v in o.items() if k != 'files'} == {k: v for k, v in settings.items() if k != 'files'}
-    there = [o for o in list_prepared(home) if o['name'] == info.name and not o['problem'] and same(o['settings'])]
-    return Prepared(max(there, key=lambda o: o['created'])['path']) if there else None
-
-def _get(info, place, folder, settings, make, home, progress, download=False):
-    "Open what was prepared, or prepare it from `place`, or from the hub when `download`."
-    if place is None and not download:
-        if p := _prepared(info, settings, home): return p
-        raise missing_files(info, folder)
-    return prepare(info.name, settings, make, home, info.origin if place else f'Hugging Face, {info.hf_name}', progress, info.prepared_bytes if settings['counts'] is None else 0)
 
 # %% ../nbs/41_images.ipynb #471162bd
 def _hub_blocks(info, image, mode):
@@ -207,7 +193,7 @@ def _cifar_blocks(place):
         yield 'test' if seen[-1] == 'test_batch' else 'train', x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), y
     if sorted(seen) != _batches: raise ValueError(f"{place} holds {', '.join(sorted(seen)) or 'no batch'}; expected each of {', '.join(_batches)} once")
 
-# %% ../nbs/41_images.ipynb #3f0b1ba5
+# %% ../nbs/41_images.ipynb #200e402c
 cifar_classes = 'airplane automobile bird cat deer dog frog horse ship truck'.split()
 _cifar_info = dict(licence='No licence stated; cite Krizhevsky 2009', origin='Krizhevsky 2009, CIFAR-10',
     layout='cifar-10-batches-py/{data_batch_1 ... data_batch_5, test_batch}, cifar-10-batches-bin/ with the same names and .bin, cifar-10-python.tar.gz or cifar-10-binary.tar.gz',
@@ -235,7 +221,7 @@ def cifar(
         blocks = _cifar_blocks(place) if place else _hub_blocks(info, 'img', 'RGB')
         _write_images(writer, info, cifar_classes, place or info.hf_name, blocks, (32, 32, 3), to_grey if grayscale else (lambda x: x), valid, seed, counts)
         writer.note(checksums={o.name: file_checksum(o) for o in files})
-    return _get(info, place, folder, settings, make, home, progress, download)
+    return prepare_source(info, place, folder, settings, make, home, progress, download)
 
 def scifar(
     folder=None, # Folder or archive with the batches, or the folder above it
@@ -286,7 +272,7 @@ def _idx_blocks(folder):
         if y.ndim != 1 or len(x) != len(y): raise ValueError(f"{files[0]} has shape {x.shape}, {files[1]} {y.shape}; expected (N, 28, 28) and (N,)")
         yield split, x, y
 
-# %% ../nbs/41_images.ipynb #50e54290
+# %% ../nbs/41_images.ipynb #11b48965
 def fashion_mnist(
     folder=None, # Folder with the four idx files, or one above it
     side:int=28, # Pixels a side, 28 or 14
@@ -311,7 +297,7 @@ def fashion_mnist(
         published = [o[:16] for o in sums] == list(_idx_published)
         if files and counts is None and not published: warnings.warn(f"{place}: the files are not byte for byte the published ones; read nevertheless")
         writer.note(checksums={o.name: s for o, s in zip(files, sums)}, published=published)
-    return _get(info, place, folder, settings, make, home, progress, download)
+    return prepare_source(info, place, folder, settings, make, home, progress, download)
 
 register_source(fashion_mnist_info, find=finder(fashion_mnist_info, _idx_inside), make=fashion_mnist)
 
@@ -439,7 +425,7 @@ def _write_pathfinder(writer, at, others, names, labels, digest, resolution, dif
             writer.add(split, x=x, y=labels[rows[o]])
     writer.note(classes=['apart', 'joined'], shape=[resolution]*2, values=[0, 255], path=str(at), other_copies=[str(o) for o in others], metadata=digest, skipped=skip, not_listed=extra, blank=blank, **_check_copies(at, keys, labels[rows], parts))
 
-# %% ../nbs/41_images.ipynb #bba4429d
+# %% ../nbs/41_images.ipynb #a7fe1d2c
 def lra_pathfinder(
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX) or 256 (PathX-256)
     folder=None, # The release, or a folder in it
@@ -460,6 +446,6 @@ def lra_pathfinder(
     names, labels, digest = pathfinder_rows(places[0]) if places else (None, None, None)
     settings = dict(resolution=resolution, difficulty=difficulty, seed=seed, counts=counts, files=digest and digest[:12])
     def make(writer): _write_pathfinder(writer, places[0], places[1:], names, labels, digest, resolution, difficulty, seed, counts, n_workers)
-    return _get(info, places[0] if places else None, folder, settings, make, home, progress)
+    return prepare_source(info, places[0] if places else None, folder, settings, make, home, progress)
 
 register_source(lra_pathfinder_info, find=finder(lra_pathfinder_info, lambda at: next((o[0] for r in (32, 64, 128, 256) if (o := pathfinder_folders(at, r))), None)), make=lra_pathfinder)

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['speech_info', 'read_wav', 'speech_commands', 'TsFile']
 
-# %% ../nbs/43_signals.ipynb #c4419c9a
+# %% ../nbs/43_signals.ipynb #0e2dd0ea
 import gzip, io, re, tarfile, tempfile, wave, zlib
 from pathlib import Path
 
 import numpy as np
 
-from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, register_source
-from .storage import Prepared, prepare
+from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, prepare_source, register_source
+from .storage import Prepared
 
 # %% ../nbs/43_signals.ipynb #39d2cf2a
 def read_wav(
@@ -98,7 +98,7 @@ def _write_speech(writer, place, counts):
     lengths = [o[3] for o in rows]
     writer.note(kind='values', rate=16_000, classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
 
-# %% ../nbs/43_signals.ipynb #92849f7d
+# %% ../nbs/43_signals.ipynb #0c0ec73c
 def speech_commands(
     folder=None, # Folder with the words, one above it, or the archive
     counts=None, # Expected rows: the published, 'any', or a dict by split
@@ -109,13 +109,11 @@ def speech_commands(
     "Spoken words as raw sound at 16 kHz: the official train, valid and test clips, as long as they are."
     info = speech_info
     place = find_files(info, folder, _speech_inside)
-    if place is None and counts is not None and not download: raise missing_files(info, folder)
     files = [] if counts is None or place is None else [place] if place.is_file() else [*(place/o for o in _lists), *sorted(place.glob('*/*.wav'))]
     def make(writer):
-        if place is None and not download: raise missing_files(info, folder)
         _write_speech(writer, place or fetch_files(info)[0], counts)
     # the scratch file needs as much again
-    return prepare('speech_commands', counts_key(info, counts, files), make, home, info.origin, progress, 2*info.prepared_bytes if counts is None else 0)
+    return prepare_source(info, place, folder, counts_key(info, counts, files), make, home, progress, download, room=2)
 
 register_source(speech_info, find=finder(speech_info, _speech_inside), make=speech_commands)
 

@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['sources', 'SourceInfo', 'Source', 'register_source', 'source_folder', 'is_ready', 'missing_files', 'find_files',
-           'finder', 'check_wanted', 'counts_key', 'check_counts', 'fetch_hub', 'fetch_files']
+           'finder', 'check_wanted', 'counts_key', 'check_counts', 'fetch_hub', 'fetch_files', 'prepared_before',
+           'prepare_source']
 
-# %% ../nbs/07_sources.ipynb #fe158c97
+# %% ../nbs/07_sources.ipynb #c525d7ba
 import errno, hashlib, os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from .core import Registry
-from .storage import describe_size, list_prepared
+from .storage import Prepared, describe_size, list_prepared, prepare
 
 # %% ../nbs/07_sources.ipynb #a91e06f2
 @dataclass
@@ -167,3 +168,33 @@ def fetch_files(
     import datasets
     urls, manager = list(urls or info.urls), datasets.DownloadManager()
     return [Path(o) for o in _fetched(info, ', '.join(urls), lambda: (manager.download_and_extract if unpack else manager.download)(urls))]
+
+# %% ../nbs/07_sources.ipynb #81c8b28d
+def prepared_before(
+    name:str, # Of the set
+    settings:dict, # It was prepared with; `files`, which tells copies apart, does not matter
+    home=None # Folder of prepared sets
+) -> Prepared: # The newest; None when there is none
+    "A whole set that was prepared with these settings."
+    def same(o): return {k: v for k, v in o.items() if k != 'files'} == {k: v for k, v in settings.items() if k != 'files'}
+    there = [o for o in list_prepared(home) if o['name'] == name and not o['problem'] and same(o['settings'])]
+    return Prepared(max(there, key=lambda o: o['created'])['path']) if there else None
+
+def prepare_source(
+    info:SourceInfo, # Of the set
+    place, # Its files, or None
+    folder, # The caller's, for the message
+    settings:dict, # With `counts` among them
+    make, # `make(writer)`, from `place` or by fetching
+    home=None, # Folder of prepared sets
+    progress:bool=True, # Tell what is being done
+    download:bool=False, # Fetch what is not here
+    absent=None, # What to raise instead of `missing_files(info, folder)`
+    room:int=1 # Disk that preparing needs, as a multiple of what is kept
+) -> Prepared:
+    "Open what was prepared, or prepare it from `place` or, when `download`, from where it is published."
+    if place is None and not download:
+        if p := prepared_before(info.name, settings, home): return p
+        raise absent or missing_files(info, folder)
+    origin = info.origin if place is not None or not info.hf_name else f'Hugging Face, {info.hf_name}'
+    return prepare(info.name, settings, make, home, origin, progress, room*info.prepared_bytes if settings['counts'] is None else 0)

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['list_tasks', 'load_task', 'task_ready', 'task_card', 'lrpt_tasks']
 
-# %% ../nbs/49_tasks.ipynb #63e73f23
+# %% ../nbs/49_tasks.ipynb #cc1a8fe0
 import json, sys
 
-from fastcore.script import call_parse
+from fastcore.script import Param, call_parse
 
 from .data import SeqDataLoaders, seq_dls
 from .archive import ucr_bundled
@@ -39,7 +39,7 @@ def load_task(
     dls.settings.update(task_settings={k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
     return dls
 
-# %% ../nbs/49_tasks.ipynb #801ad42b
+# %% ../nbs/49_tasks.ipynb #662182e7
 def task_ready(
     name:str # A name of `list_tasks()`
 ) -> str: # 'installed', 'generated', 'prepared', 'folder' or 'missing'
@@ -70,7 +70,7 @@ def _line(card):
 
 @call_parse
 def lrpt_tasks(
-    task:str=None, # Task to describe; all are listed when left out
+    task:Param('Task to describe; all are listed when left out', str, nargs='?', opt=False)=None,
     prepare:bool=False, # Bring the task here if it can be, load it once and say what was found
     folder:str=None, # Where the files of a public set are
     download:bool=False, # Fetch a public set that is not here; says what and how large before
@@ -79,7 +79,8 @@ def lrpt_tasks(
 ):
     "List, describe and prepare the tasks that `load_task` and `lrpt_compare` know."
     try:
-        given = json.loads(settings)
+        try: given = json.loads(settings)
+        except ValueError: given = None
         if not isinstance(given, dict): raise ValueError(f"settings must be a JSON object such as {{\"side\": 14}}, not {settings!r}")
         given |= {k: v for k, v in dict(folder=folder, download=download).items() if v}
         if given and task is None: raise ValueError("folder, download and settings go with one task; name it")

@@ -6,7 +6,7 @@
 __all__ = ['imdb_info', 'spellings', 'retrieval_info', 'lra_listops_info', 'count_chars', 'CharCodes', 'merge_groups',
            'group_holdout', 'imdb', 'decode_bytes_text', 'retrieval', 'lra_listops']
 
-# %% ../nbs/42_texts.ipynb #e2e92514
+# %% ../nbs/42_texts.ipynb #0edba1bc
 import ast, hashlib, re, tarfile, zlib
 from pathlib import Path
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from .core import Registry, check_choice
 from .listops import listops_decode, listops_encode, listops_eval, listops_vocab, lra_listops as lra_tokens
-from .sources import SourceInfo, check_counts, check_wanted, counts_key, fetch_hub, find_files, finder, missing_files, register_source
-from .storage import Prepared, file_checksum, prepare
+from .sources import SourceInfo, check_counts, check_wanted, counts_key, fetch_hub, find_files, finder, missing_files, prepare_source, register_source
+from .storage import Prepared, file_checksum
 
 # %% ../nbs/42_texts.ipynb #1833c7c1
 _n_points = 0x110000 # code points of Unicode
@@ -222,7 +222,7 @@ def _write_imdb(writer, where, rows, films, max_len, min_freq, end_token, valid,
     writer.note(symbols=cc.symbols, classes=['neg', 'pos'], path=str(where), groups=kind, cut={k: sum(len(rows['test' if k == 'test' else 'train'][i][2]) > room for i in v) for k, v in parts.items()},
                 copies_in_train=len(texts)-len(known), test_rows_also_in_train=sum(_same_text(o[2]) in known for o in rows['test']))
 
-# %% ../nbs/42_texts.ipynb #5c866de4
+# %% ../nbs/42_texts.ipynb #0b535c84
 def imdb(
     folder=None, # `aclImdb`, the folder above it, or `aclImdb_v1.tar.gz`
     max_len:int=4096, # Steps a review at most, the end token included
@@ -240,11 +240,9 @@ def imdb(
     _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); check_wanted(info, counts)
     if not 0 < valid < 1: raise ValueError(f"valid must lie between 0 and 1, not {valid!r}")
     place = find_files(info, folder, _imdb_inside)
-    if counts is not None and place is None and not download: raise missing_files(info, folder)
     files = [] if counts is None or place is None else [place] if place.is_file() else sorted(place.glob('t*/*/*.txt'))
     settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **counts_key(info, counts, files))
     def make(writer):
-        if place is None and not download: raise missing_files(info, folder)
         rows, urls = _read_reviews(place) if place else _hub_reviews(info)
         where = place or info.hf_name
         if not rows['train'] or not rows['test']: raise ValueError(f"{where} holds no reviews; expected {info.layout}")
@@ -252,7 +250,7 @@ def imdb(
         for k, v in rows.items(): _check_balance(where, k, [o[0] for o in v], 0. if counts is None else .2)
         _write_imdb(writer, where, rows, _films(where, rows['train'], urls), max_len, min_freq, end_token, valid, seed)
         if place and place.is_file(): writer.note(checksums={place.name: file_checksum(place)})
-    return prepare('imdb', settings, make, home, info.origin if place else f'Hugging Face, {info.hf_name}', progress, info.prepared_bytes if counts is None else 0)
+    return prepare_source(info, place, folder, settings, make, home, progress, download)
 
 register_source(imdb_info, find=finder(imdb_info, _imdb_inside), make=imdb)
 
@@ -360,7 +358,7 @@ def _write_pairs(writer, where, lines, counts, spelling, max_len, min_freq, end_
         facts[k] = dict(path=str(where[k]), empty=empty, cut=cut, ones=int(labels.sum()), sha256=digest.hexdigest())
     return cc, facts
 
-# %% ../nbs/42_texts.ipynb #628bffc5
+# %% ../nbs/42_texts.ipynb #84e926da
 def retrieval(
     folder=None, # Folder of the three files, or one above it
     max_len:int=4000, # Steps a document at most, the end token included
@@ -376,17 +374,15 @@ def retrieval(
     info = retrieval_info
     check_choice('spelling', spelling, spellings); _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); check_wanted(info, counts)
     place = find_files(info, folder, _pairs_inside)
-    if counts is not None and place is None and not download: raise missing_files(info, folder)
     paths = {k: place/o for k, o in _pair_files.items()} if place else {}
     settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **counts_key(info, counts, list(paths.values())))
     def make(writer):
-        if place is None and not download: raise missing_files(info, folder)
         hub = None if place else fetch_hub(info, 'text', data_files={k: _lra_hub+o for k, o in _pair_files.items()})
         where = {k: paths[k] if place else f'{info.hf_name}, {k}' for k in _pair_files}
         lines = lambda k, digest=None: _lines(paths[k], digest) if place else _hub_lines(hub[k], digest)
         cc, facts = _write_pairs(writer, where, lines, counts, spelling, max_len, min_freq, end_token)
         writer.note(symbols=cc.symbols, classes=['no citation', 'citation'], files=facts)
-    return prepare('retrieval', settings, make, home, info.origin if place else f'Hugging Face, {info.hf_name}', progress, info.prepared_bytes if counts is None else 0)
+    return prepare_source(info, place, folder, settings, make, home, progress, download)
 
 register_source(retrieval_info, find=finder(retrieval_info, _pairs_inside), make=retrieval)
 
@@ -414,7 +410,7 @@ def _expressions(where, lines, max_len, check, rng):
             if listops_decode(ids) != text: raise ValueError(f"{where}, line {n}: the tokens do not spell the row")
         yield ids, y
 
-# %% ../nbs/42_texts.ipynb #d5a4ac09
+# %% ../nbs/42_texts.ipynb #3642290b
 def lra_listops(
     folder=None, # Folder of the three files, or one above it
     max_len:int=2048, # Longest row allowed, the end token included
@@ -431,11 +427,9 @@ def lra_listops(
     if not 0 <= check <= 1: raise ValueError(f"check must lie in 0 ... 1, not {check!r}")
     symbols = list(listops_vocab[:15]) + [end_token]*(end_token is not None)
     place = find_files(info, folder, _lists_inside)
-    if place is None and (counts is not None or download): raise missing_files(info, folder)
     paths = {k: place/o for k, o in _list_files.items()} if place else {}
     settings = dict(max_len=max_len, check=check, end_token=end_token, **counts_key(info, counts, list(paths.values())))
     def make(writer):
-        if place is None: raise missing_files(info, folder)
         facts, rng = {}, np.random.default_rng(0)
         for k, path in paths.items():
             digest, classes = hashlib.sha256(), np.zeros(10, dtype=np.int64)
@@ -446,6 +440,6 @@ def lra_listops(
             check_counts(info, path, {k: int(classes.sum())}, counts)
             facts[k] = dict(path=str(path), classes=classes.tolist(), sha256=digest.hexdigest())
         writer.note(symbols=symbols, classes=list(range(10)), checked=check, files=facts)
-    return prepare('lra_listops', settings, make, home, info.origin, progress, info.prepared_bytes if counts is None else 0)
+    return prepare_source(info, place, folder, settings, make, home, progress)
 
 register_source(lra_listops_info, find=finder(lra_listops_info, _lists_inside), make=lra_listops)

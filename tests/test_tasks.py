@@ -1,4 +1,7 @@
 "Every task that needs nothing from outside trains for two steps; weights and samplers change training alone (TRAPS 44); groups, times, labels of steps, pairs and rows on disk through a learner."
+import json, os, subprocess, sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -113,3 +116,36 @@ def test_disk_and_memory_train_alike(tmp_path):
 
 def test_unknown_archive_set_is_named():
     with pytest.raises((ValueError, OSError, ImportError), match='Nowhere'): find_task('ucr/Nowhere').make(0)
+
+def test_command_takes_a_task_by_position(tmp_path):
+    def run(*args): return subprocess.run([Path(sys.executable).with_name('lrpt_tasks'), *args], capture_output=True, text=True, cwd=tmp_path, env=os.environ | dict(LRPT_NB_DATA=str(tmp_path/'data')))
+    digits = run('digits', '--as_json')
+    assert digits.returncode == 0 and json.loads(digits.stdout)[0]['rows'] == dict(train=1000, valid=300, test=497), digits.stderr
+    assert run().stdout.count('\n') == len(list_tasks())+1
+    gone = run('imdb', '--prepare')
+    assert gone.returncode == 1 and 'imdb is not on this machine' in gone.stderr and 'fetches 80.2 MiB' in gone.stderr and 'Traceback' not in gone.stderr
+    assert not (tmp_path/'data').exists()           # nothing is begun for what is not there
+
+# public sets, in small copies of the published layouts, by name
+
+from test_images import cifar_rows, write_py
+from test_signals import speech, ts_file, vitals
+from test_texts import make_imdb, make_pairs
+
+def write_bidmc(root):
+    x, y, who = vitals(np.random.default_rng(0), 8)
+    for part, rows in (('TRAIN', slice(0, -6)), ('TEST', slice(-6, None))): ts_file(root/f'BIDMC32RR_{part}.ts', x[rows], y[rows])
+
+copies = dict(cifar=lambda at: write_py(at/'cifar-10-batches-py', cifar_rows()), scifar=lambda at: write_py(at/'cifar-10-batches-py', cifar_rows()), imdb=make_imdb, retrieval=make_pairs, speech_commands=speech, bidmc=write_bidmc)
+
+@pytest.mark.parametrize('name', copies)
+def test_a_public_set_by_name_trains(name, tmp_path):
+    (tmp_path/'raw').mkdir()
+    copies[name](tmp_path/'raw')
+    dls = load_task(name, bs=8, folder=tmp_path/'raw', counts='any', home=tmp_path/'home', progress=False)
+    assert all(len(dl.dataset) for dl in dls.loaders) and dls.task.name == name and (dls.train.dataset.towers == 2) == (name == 'retrieval')
+    learn = sp_learner(dls, 's4d', size='tiny', seed=0)
+    with learn.no_bar(), learn.no_logging(): learn.self_pretrain(1); learn.fit(1, 1e-3, cbs=TwoSteps())
+    assert np.isfinite([float(o) for o in learn.recorder.losses]).all() and len(learn.get_preds(ds_idx=2)[0]) == len(dls.test_ds if hasattr(dls, 'test_ds') else dls.test.dataset)
+    learn.path = tmp_path; learn.export('p.pkl')
+    assert str(tmp_path).encode() not in (tmp_path/'p.pkl').read_bytes()           # no path of this machine travels
