@@ -195,7 +195,7 @@ class SeqDL(DataLoader):
         b = self.one_batch() if b is None else b
         show_sequences(b, self.dataset, self.n_inp, max_n, titles, figsize, **kwargs)
 
-# %% ../nbs/40_data.ipynb #60c2b9cc
+# %% ../nbs/40_data.ipynb #31f302ce
 def row_picture(
     ds:SeqDataset # Knows its task
 ): # `(name in draw.pictures, settings)`
@@ -239,7 +239,7 @@ def show_sequences(
         return picture_grid(n, draw, titles, picture=picture, filled=True, figsize=figsize, **kwargs)
     if titles is None and y is not None and not t.is_dense: titles = [str(t.decode(o)) for o in y]
     def draw(ax, i): pictures[picture].draw(ax, rows[i], **(settings | ({} if times[i] is None else dict(times=times[i]))))
-    return picture_grid(n, draw, titles, picture=picture, figsize=figsize, **kwargs)
+    return picture_grid(n, draw, titles, picture=picture, figsize=figsize, xlabel=None if times[0] is None else 'time', **kwargs)
 
 # %% ../nbs/40_data.ipynb #25cfad3e
 class SeqDataLoaders(DataLoaders):
@@ -385,7 +385,7 @@ def _outside(spec, lengths, name):
     if n is None and lengths is not None and not isinstance(x, (list, tuple)): raise ValueError(f"x came padded, with lengths; a padded array of {name} rows needs its lengths too: {name}=(x, y, lengths)")
     return dict(x=x, y=y, lengths=n)
 
-# %% ../nbs/40_data.ipynb #0aba175d
+# %% ../nbs/40_data.ipynb #e86fbba6
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array, tensor or memory map, list of arrays, list of strings, pandas frame, Hugging Face `Dataset`
     y=None, # Labels, one a row, or one a step (`kind='dense'`); a column's name for a table; None to pretrain only
@@ -412,6 +412,7 @@ def seq_dls(
     sampler=None, # Chance of each row to be drawn in training: 'balanced', or one weight a row of `x`
     columns=None, # Of a table: the columns that are the sequence
     row:str=None, # Of a long table: the column that says which row a line belongs to
+    ties:str='error', # Of a long table: two steps of a row at one time are an 'error', or 'keep' both
     tail:str=None, # Of a wide table: whether `NaN` at the end of a row is 'missing' or the 'end' of the row
     num_workers:int=0, # Processes that read ahead; for rows on disk
     context:str=None # How they start: 'spawn', 'fork', 'forkserver'
@@ -421,7 +422,7 @@ def seq_dls(
     outside = {name: dict(o) for name, spec in dict(valid=valid, test=test).items() if spec is not None and (o := _outside(spec, lengths, name)) is not None}
     table = None
     if is_table(x):
-        table = dict(y=y, columns=columns, row=row, times=times, groups=groups, lengths=lengths, per='step' if kind.startswith('dense') else 'row', tail=tail)
+        table = dict(y=y, columns=columns, row=row, times=times, groups=groups, lengths=lengths, per='step' if kind.startswith('dense') else 'row', tail=tail, ties=ties)
         for o in outside.values():
             if is_table(o['x']): t = read_table(o['x'], **table); o.update(x=t.x, y=t.y, times=t.times, groups=t.groups)
         t = read_table(x, **table)

@@ -108,7 +108,7 @@ def denoise_learner(
     learn.model.to(dls.device)
     return learn
 
-# %% ../nbs/52_learner.ipynb #e846449e
+# %% ../nbs/52_learner.ipynb #e3a78628
 @torch.no_grad()
 def fill_in(
     learn:DenoiseLearner, # Trained denoiser
@@ -138,7 +138,7 @@ def show_denoised(
         k = len(rows[i])
         more = {} if times[i] is None else dict(times=times[i])
         pictures[picture].draw(ax, rows[i], mask=None if every else asked[i, :k].cpu().numpy(), answer=ds.prep.decode(said[i], k), **settings, **more)
-    return picture_grid(n, draw, picture=picture, filled=True, figsize=figsize)
+    return picture_grid(n, draw, picture=picture, filled=True, figsize=figsize, xlabel=None if times[0] is None else 'time')
 
 # %% ../nbs/52_learner.ipynb #2eed2032
 class SPLearner(SeqLearner):
