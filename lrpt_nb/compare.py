@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ShowProgress', 'RunsFailed', 'Tuning', 'tune', 'compare', 'lrpt_compare', 'Comparison']
 
-# %% ../nbs/60_compare.ipynb #b57524b8
+# %% ../nbs/60_compare.ipynb #8d05fbf4
 import itertools, json, sys, time
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from fastcore.basics import noop, patch
-from fastcore.script import call_parse
 
 import lrpt_nb
 import lrpt_nb.report # gives `Comparison` its pictures and pages
-from .core import atomic_write, default_device, thread_policy
+from .core import atomic_write, command, default_device, thread_policy
 from .data import SeqDataLoaders
 from .tasks import find_task, list_tasks, load_task, tasks
 from .runs import higher_is_better, settings_key
@@ -257,8 +256,8 @@ def compare(
     notes = check_runs(runs, dls)
     return _compare(runs, dls, notes, _workers(n_workers, runs, dls, say), out, say)
 
-# %% ../nbs/60_compare.ipynb #c77c3508
-@call_parse
+# %% ../nbs/60_compare.ipynb #7b5a4120
+@command
 def lrpt_compare(
     task:str, # Name of a task; `lrpt_tasks` lists them
     archs:str='transformer,s4d', # Architectures, separated by commas

@@ -5,16 +5,17 @@
 # %% auto #0
 __all__ = ['set_seed', 'seed_scope', 'limit_threads', 'thread_policy', 'check_threads', 'keep_memory', 'default_device',
            'rel_err', 'check_choice', 'check_count', 'Registry', 'no_compile', 'first_derivative_only', 'no_autocast',
-           'machine_info', 'versions', 'atomic_write']
+           'machine_info', 'versions', 'atomic_write', 'command_parser', 'command']
 
-# %% ../nbs/00_core.ipynb #01d3f040
-import ctypes, functools, os, platform, random, sys, tempfile, warnings
+# %% ../nbs/00_core.ipynb #5d031e4e
+import argparse, ctypes, functools, inspect, os, platform, random, sys, tempfile, warnings
 from contextlib import contextmanager, nullcontext
 from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 import torch
+from fastcore.docments import docments
 
 # %% ../nbs/00_core.ipynb #dc0f2bbd
 def set_seed(
@@ -212,3 +213,29 @@ def atomic_write(
         Path(temp).unlink(missing_ok=True)
         raise
     return path
+
+# %% ../nbs/00_core.ipynb #6c821b4c
+def command_parser(
+    func # Function with docments; its first parameter is positional (optional when it has a default), the others are flags
+) -> argparse.ArgumentParser:
+    "The command line of `func`: names, types, defaults and help from its signature."
+    p = argparse.ArgumentParser(func.__name__, description=inspect.getdoc(func), allow_abbrev=False)
+    for i, (name, o) in enumerate(docments(func, full=True, returns=False, eval_str=True).items()):
+        required = o.default is inspect.Parameter.empty
+        told = '' if required or o.default in (None, False, '') else f' (default: {o.default})'
+        kw = dict(help=((o.docment or '') + told).replace('%', '%%'))
+        if not required: kw['default'] = o.default
+        kw |= dict(action='store_true') if o.anno is bool else dict(type=o.anno)
+        if i == 0: p.add_argument(name, **kw, **({} if required else dict(nargs='?')))
+        else: p.add_argument(*dict.fromkeys(['--' + name.replace('_', '-'), '--' + name]), dest=name, required=required, **kw)
+    return p
+
+def command(
+    func # Function with docments and the name of the console script
+):
+    "Decorator: read the command line when the console script calls `func`; a call from Python is left alone."
+    @functools.wraps(func)
+    def inner(*args, **kwargs):
+        if args or kwargs or Path(sys.argv[0]).stem != func.__name__: return func(*args, **kwargs)
+        func(**vars(command_parser(func).parse_args()))
+    return inner

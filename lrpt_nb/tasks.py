@@ -5,13 +5,12 @@
 # %% auto #0
 __all__ = ['list_tasks', 'load_task', 'task_ready', 'task_card', 'lrpt_tasks']
 
-# %% ../nbs/49_tasks.ipynb #cc1a8fe0
+# %% ../nbs/49_tasks.ipynb #0a3917a3
 import json, sys
 
-from fastcore.script import Param, call_parse
-
-from .data import SeqDataLoaders, seq_dls
 from .archive import ucr_bundled
+from .core import command
+from .data import SeqDataLoaders, seq_dls
 from .sets import TaskInfo, find_task, register_task, tasks
 from .sources import is_ready, sources
 from .storage import describe_size
@@ -39,7 +38,7 @@ def load_task(
     dls.settings.update(task_settings={k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
     return dls
 
-# %% ../nbs/49_tasks.ipynb #662182e7
+# %% ../nbs/49_tasks.ipynb #d639b9a8
 def task_ready(
     name:str # A name of `list_tasks()`
 ) -> str: # 'installed', 'generated', 'prepared', 'folder' or 'missing'
@@ -68,9 +67,9 @@ def _line(card):
     n = sum(card['rows'].values()) if card['rows'] else None
     return f"{card['name']:<24} {card['length'] or '':>6} {f'{n:,}' if n else '':>9} {card['classes'] or '':>7}  {card['ready']:<9}  {card['description']}"
 
-@call_parse
+@command
 def lrpt_tasks(
-    task:Param('Task to describe; all are listed when left out', str, nargs='?', opt=False)=None,
+    task:str=None, # Task to describe; all are listed when left out
     prepare:bool=False, # Bring the task here if it can be, load it once and say what was found
     folder:str=None, # Where the files of a public set are
     download:bool=False, # Fetch a public set that is not here; says what and how large before

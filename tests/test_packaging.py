@@ -161,5 +161,12 @@ def test_commands_have_help(clean_python, scratch, command):
     assert 'usage' in run(clean_python.parent/command, '--help', cwd=scratch).lower()
 
 @pytest.mark.install
+def test_flags_keep_their_spelling(clean_python, scratch):
+    "fastcore 1 and 2 spell flags differently; a command of ours takes both spellings with either."
+    for flag in '--as_json', '--as-json':
+        out = run(clean_python.parent/'lrpt_tasks', 'digits', flag, cwd=scratch)
+        assert '"name": "digits"' in out
+
+@pytest.mark.install
 def test_smoke(clean_python, scratch):
     assert 'smoke ok' in run(clean_python, '-I', ROOT/'tests'/'smoke.py', cwd=scratch)
