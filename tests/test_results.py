@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lrpt_nb.compare import Comparison
-from lrpt_nb.tasks import load_task, tasks
+from lrpt_nb.tasks import find_task, load_task, task_ready, tasks
 
 results = Path(__file__).parent.parent/'results'
 def rows(name): return [json.loads(l) for l in (results/name).read_text().splitlines()]
@@ -45,6 +45,21 @@ def test_the_demo_shows_the_effect():
     e = c.difference(('transformer', 'masked'), ('transformer', 'scratch'))
     assert e.value >= .05 and e.low > 0
 
+# the other tasks: one command each
+
+ACROSS = {'digits': 'digits', 'fashion_mnist': 'fashion_mnist', 'listops': 'listops', 'pathfinder': 'pathfinder', 'ucr_JapaneseVowels': 'ucr/JapaneseVowels', 'ucr_OSULeaf': 'ucr/OSULeaf'}
+
+@pytest.mark.parametrize('folder', ACROSS)
+def test_other_comparisons_are_fair_and_of_these_rows(folder):
+    "At least three seeds, equal steps, every arm the same settings, the recipe's rows, and test rows of every run."
+    c, task = Comparison.load(results/folder), find_task(ACROSS[folder])
+    assert set(c.arms) >= {(arch, init) for arch in ('transformer', 's4d') for init in ('scratch', 'masked')}
+    assert len({tuple(sorted(a)) for a in c.arms.values()}) == 1 and all(len(a) >= 3 for a in c.arms.values())
+    assert c.equal_steps('masked') and all(r['test'] is not None for r in c.rows)
+    assert len({(r['lr'], r['settings']['bs'], r['settings']['pool']) for r in c.rows}) == 1                   # untuned: one setting for every arm
+    if task_ready(ACROSS[folder]) == 'missing': pytest.skip(f'{folder} is not on this machine')
+    assert {r['data']['fingerprint'] for r in c.rows} == {load_task(ACROSS[folder], bs=c.rows[0]['settings']['bs'], **task.recipe.get('task_settings', {})).info()['fingerprint']}
+
 # speed: what README and the bench notebook say, from the rows `lrpt_bench` wrote
 
 @pytest.fixture(scope='module')
@@ -54,7 +69,7 @@ def frame():
 
 def test_every_timed_rung_was_right(frame):
     checked = frame[frame.rel_err.notna()]
-    assert (checked.rel_err < 1e-3).all() and len(checked) > 100
+    assert (checked.rel_err < 1e-3).all() and len(checked) > 100 and set(frame.suite) == {'block', 'conv', 'data', 'kernel', 'scan'}
     assert all(o.endswith(' kernel') for o in frame[frame.rel_err.isna()].rung)       # timed beside their block, checked in the kernel suite and the layers' notebooks
 
 @pytest.mark.parametrize('passes', ['forward', 'forward+backward'])
@@ -75,6 +90,12 @@ def test_speed_targets(frame):
     for L in (4096, 16384): assert cell('scan, real', 'numba', L, passes='forward') >= 12 and cell('scan, real', 'numba', L, 'copies', 'forward') <= 10
     assert cell('block, s4d', 's4d', 4096) >= 4 and cell('block, s4', 's4', 4096) >= 8
     for L in (1024, 4096, 16384, 65536): assert cell('block, s4d', 's4d kernel', L, 'ms') < .25*cell('block, s4d', 's4d', L, 'ms')
+
+def test_no_store_keeps_a_small_model_waiting(frame):
+    "Read by the training process itself, every store is waited for less than a tenth of a step of the smallest model; workers are not always."
+    data = frame[frame.suite == 'data']
+    assert set(data.rung) == {'memory', 'disk', 'disk, 2 workers', 'Dataset'} and set(data.L) == {256, 1024, 4096} and set(data.problem) == {'data, values', 'data, unequal values', 'data, tokens'}
+    assert (data[data.rung != 'disk, 2 workers'].share < .1).all()
 
 def test_presets_fit_this_machine():
     "Three steps of every Image preset within 8 GB; a step of 65,536 positions within 16 GB; as the notebook of measurements says."
