@@ -186,7 +186,7 @@ def _listops_block(rng, min_len, max_len, max_depth, max_args, ops, value_p):
         if listops_eval(ids) != label: raise AssertionError(f"the evaluator disagrees with label {label} of {listops_decode(ids)}")
     return [ids.copy() for ids in rows], labels
 
-# %% ../nbs/32_listops.ipynb #e3d4cd78
+# %% ../nbs/32_listops.ipynb #71369d92
 def listops_rows(
     n:int, # Rows, all different
     seed:int=0, # Same seed, same rows, whatever `n` and `n_workers`
@@ -196,7 +196,8 @@ def listops_rows(
     max_args:int=10, # A list has 2 ... `max_args` arguments
     ops=listops_ops, # Operators to draw from: MIN, MAX, MED, SM, FIRST, LAST
     value_p:float=0.75, # Probability that an argument is a digit
-    n_workers:int=1 # Processes
+    n_workers:int=1, # Processes
+    accept=None # `ids -> bool`: only such rows; all by default
 ) -> tuple: # List of `n` arrays of ids (uint8, unequal lengths), labels `(n,)` int64
     "ListOps expressions and their values, by default with the Long Range Arena's distribution."
     ops = tuple([ops] if isinstance(ops, str) else ops)
@@ -214,7 +215,7 @@ def listops_rows(
     for ids, values in blocks:
         before = len(rows)
         for row, value in zip(ids, values):
-            if (key := row.tobytes()) not in seen: seen.add(key); rows.append(row); labels.append(value)
+            if (key := row.tobytes()) not in seen and (accept is None or accept(row)): seen.add(key); rows.append(row); labels.append(value)
         idle = 0 if len(rows) > before else idle+1
         if len(rows) >= n: break
         if idle == 20: raise ValueError(f"n={n} different expressions were asked for and only {len(rows)} found; widen min_len, max_len, max_depth or max_args")
