@@ -14,7 +14,7 @@ import numpy as np
 
 from .blocks import row_blocks
 
-# %% ../nbs/34_pathfinder.ipynb #83953a6e
+# %% ../nbs/34_pathfinder.ipynb #4600f94e
 _published = {
     32:  dict(paddle_length=2, margin=1,   thickness=.5,  marker_radius=1.5, seed_distance=7,  continuity=1.0, contrast=1.5, padding=1,  dashes=20),
     64:  dict(paddle_length=5, margin=1,   thickness=1,   marker_radius=2.5, seed_distance=12, continuity=1.8, contrast=.8,  padding=1,  dashes=22),
@@ -38,7 +38,8 @@ def pathfinder_settings(
     if unknown := set(changes) - set(out): raise TypeError(f"pathfinder does not take {', '.join(sorted(unknown))}; it takes {', '.join(out)}")
     out |= changes
     for k, v in out.items():
-        if not np.isfinite(v) or v < 0 or (v == 0 and k not in ('margin', 'padding', 'n_distractors')): raise ValueError(f"{k} must be a positive number, not {v!r}")
+        if isinstance(v, bool) or not isinstance(v, (int, float, np.number)) or not np.isfinite(v) or v < 0 or (v == 0 and k not in ('margin', 'padding', 'n_distractors')): raise ValueError(f"{k} must be a positive number, not {v!r}")
+        if k in ('n_distractors', 'distractor_length') and v != int(v): raise ValueError(f"{k} must be a whole number, not {v!r}")
     return out
 
 # %% ../nbs/34_pathfinder.ipynb #b8bb5816

@@ -4,20 +4,21 @@
 
 # %% auto #0
 __all__ = ['tasks', 'digit_pairs_recipe', 'short_listops', 'TaskInfo', 'register_task', 'hash_seed', 'check_rows', 'fits_split',
-           'digits', 'digit_pairs', 'probe_splits', 'probe_task', 'listops', 'stored_rows', 'pathfinder',
+           'digits', 'digit_pairs', 'probe_splits', 'probe_task', 'FileRows', 'listops', 'stored_rows', 'pathfinder',
            'fashion_mnist_task', 'fewer', 'public_task', 'register_public', 'ucr_task', 'find_task']
 
-# %% ../nbs/46_sets.ipynb #df9ba6d6
+# %% ../nbs/46_sets.ipynb #1906d577
 import hashlib, inspect, os, warnings
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from .core import Registry, check_choice, check_count
 from .images import cifar, cifar_info, fashion_mnist, image_rows, lra_pathfinder, scifar_info
-from .listops import listops_ops, listops_rows, listops_vocab
-from .pathfinder import pathfinder_rows
+from .listops import check_listops, listops_ops, listops_rows, listops_vocab
+from .pathfinder import pathfinder_rows, pathfinder_settings
 from .probes import list_probes, probe_rows, probes
 from .archive import bidmc, bidmc_info, ucr_arrays, ucr_bundled
 from .signals import speech_commands, speech_info
@@ -88,7 +89,7 @@ def _digits(seed):
 
 _digits_source = "scikit-learn's load_digits: test part of the UCI Optical Recognition of Handwritten Digits set (E. Alpaydin, C. Kaynak), CC BY 4.0"
 
-# %% ../nbs/46_sets.ipynb #458f2b3b
+# %% ../nbs/46_sets.ipynb #3e9cb450
 @register_task('digits', mask_ratio=0.5, source=_digits_source, facts=dict(length=64, classes=10, rows=dict(train=1000, valid=300, test=497)), picture=(8, 8), recipe=dict(epochs=20, pretrain_epochs=60, bs=64, size='small', lr=1e-3, precision='bf16',
                tried=['Nothing was tuned: the settings of an early prototype, the same for every arm.']))
 def digits(
@@ -96,7 +97,7 @@ def digits(
     n_train:int=1000 # Training rows, up to 1000
 ) -> dict: # For `seq_dls`
     "Which digit? scikit-learn's 8x8 scans pixel by pixel, 64 steps, 10 classes."
-    if not 1 <= n_train <= 1000: raise ValueError(f"n_train must lie in 1 ... 1000, not {n_train}")
+    if check_count('n_train', n_train) > 1000: raise ValueError(f"n_train must lie in 1 ... 1000, not {n_train}")
     x, y, (train, valid, test) = _digits(seed)
     train = train[:n_train]
     return dict(x=x[train][..., None], y=y[train], valid=(x[valid][..., None], y[valid]), test=(x[test][..., None], y[test]))
@@ -203,14 +204,24 @@ for _name in list_probes():
     register_task(_name, partial(probe_task, name=_name), (probes[_name].__doc__ or '').split(' Failing')[0], source='generated', options=dict(n_train=2000, n_valid=500, n_test=1000) | _own,
                   facts=dict(zip(('length', 'classes'), _probe_facts[_name])) | dict(rows=dict(train=2000, valid=500, test=1000)))
 
-# %% ../nbs/46_sets.ipynb #172c3bd5
+# %% ../nbs/46_sets.ipynb #18b8b9ea
 def _only_generated(name, given):
     "Raise when a setting of the generator is given together with a folder of published files."
     default = tasks[name].settings()
     if other := [k for k, v in given.items() if v != default[k]]: raise ValueError(f"{other[0]}={given[other[0]]!r} goes with generated rows; the published ones in folder= are what they are. Leave one of the two out")
 
-def _processes(n):
-    "Worth starting others for `n` positions?"
+def _only_published(counts):
+    if counts is not None: raise ValueError(f"counts={counts!r} goes with folder=; generated rows are as many as n_train, n_valid and n_test say")
+
+class FileRows(dict):
+    "Arguments for `seq_dls` that were read from published files, where a task could have generated them; `recorded` is what a run should say of them."
+    def __init__(self, rows, folder, checksum, **recorded):
+        super().__init__(rows)
+        self.recorded = dict(source='files', folder=Path(folder).name, checksum=checksum[:12]) | {k: v for k, v in recorded.items() if v is not None}
+
+def _processes(n, n_workers=None):
+    "Those asked for; else, are others worth starting for `n` positions?"
+    if n_workers is not None: return check_count('n_workers', n_workers)
     return 1 if n < 10**7 else len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
 
 short_listops = dict(n_train=4000, n_valid=1000, n_test=2000, min_len=10, max_len=60, max_depth=5, max_args=5)
@@ -230,13 +241,18 @@ def listops(
     ops:tuple=listops_ops, # Operators to draw from
     n_workers:int=None, # Processes that generate; one for a few rows, else one a core. The rows do not depend on it
     folder=None, # Of the published files, which are read instead
+    counts=None, # Expected rows of these: the published, 'any', or a dict by split
     home=None # Where prepared sets are kept
 ) -> dict: # For `seq_dls`
     "What digit does a nested list of MIN, MAX, MED and SM come to?"
+    ops = (ops,) if isinstance(ops, str) else tuple(ops) if isinstance(ops, list) else ops
+    check_rows(n_train=n_train, n_valid=n_valid, n_test=n_test); _processes(1, n_workers)
     if folder is not None:
         _only_generated('listops', dict(n_train=n_train, n_valid=n_valid, n_test=n_test, min_len=min_len, max_len=max_len, max_depth=max_depth, max_args=max_args, ops=ops))
-        return stored_rows(lra_listops(folder, home=home))
-    check_rows(n_train=n_train, n_valid=n_valid, n_test=n_test)
+        p = lra_listops(folder, counts=counts, home=home)
+        return FileRows(stored_rows(p), folder, hashlib.sha256(''.join(o['sha256'] for o in p.card['files'].values()).encode()).hexdigest(), counts=counts)
+    _only_published(counts)
+    check_listops(min_len, max_len, max_depth, max_args, ops)
     rows = dict(train=n_train, valid=n_valid, test=n_test)
     # `streams`: sets prepared when all splits came from one stream are other rows
     settings = dict(rows=rows, seed=seed, min_len=min_len, max_len=max_len, max_depth=max_depth, max_args=max_args, ops=list(ops), streams='a split')
@@ -244,7 +260,7 @@ def listops(
         held = set()
         for i, split in ((1, 'valid'), (2, 'test'), (0, 'train')):
             fit = (lambda row: row.tobytes() not in held) if split == 'train' else partial(fits_split, split=split)
-            try: x, y = listops_rows(rows[split], hash_seed(seed, i), min_len, max_len, max_depth, max_args, tuple(ops), n_workers=n_workers or _processes(rows[split]*max_len), accept=fit)
+            try: x, y = listops_rows(rows[split], hash_seed(seed, i), min_len, max_len, max_depth, max_args, ops, n_workers=_processes(rows[split]*max_len, n_workers), accept=fit)
             except ValueError as e: raise ValueError(f"n_{split}={rows[split]}: {e}") from None
             held.update(o.tobytes() for o in x)
             writer.add(split, x=x, y=y)
@@ -263,7 +279,9 @@ def stored_rows(
         return dict(x=o['x'], y=None if y is None else np.asarray(y)) | {k: o[k] for k in ('pair',) if k in o}
     return part('train') | dict(valid=part('valid'), test=part('test')) | (dict(symbols=card['symbols']) if card.get('symbols') else {}) | more
 
-# %% ../nbs/46_sets.ipynb #4b0d2d27
+# %% ../nbs/46_sets.ipynb #adc8c735
+_levels = {6: 'easy', 9: 'intermediate', 14: 'hard'} # dashes of a long path, and what the published folders are called in `41_images`
+
 @register_task('pathfinder', mask_ratio=0.5, source='generated after Linsley et al. 2018; published images: Long Range Arena', facts=dict(length=1024, classes=2, rows=dict(train=160000, valid=20000, test=20000)), picture='square',
                recipe=dict(epochs=3, pretrain_epochs=3, bs=16, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(n_train=500, n_valid=200, n_test=500, contour_length=6),
                            tried=['Nothing was tuned: 500 training images of the easy setting and small bodies, the same for every arm. The published task has 160,000 images and runs of days; do not expect more than chance here.']))
@@ -274,31 +292,41 @@ def pathfinder(
     n_valid:int=20000, # Validation images
     n_test:int=20000, # Test images
     contour_length:int=14, # Dashes of a long path: 6, 9, 14 are easy, intermediate, hard
+    contrast:float=None, # Brightness of dashes; the published by default, as the next two
+    n_distractors:int=None, # At most so many short paths
+    continuity:float=None, # Higher bends less
     labels:str='class', # 'class' or, at every pixel, 'path'
     n_workers:int=None, # Processes that draw; one for a few images, else one a core. The images do not depend on it
-    folder=None, # Of the published images, which are read instead
+    folder=None, # Of the published images, which are read instead; `seed` is that of the split
+    counts=None, # Images of these in all: the published, a number, or 'any'
     home=None # Where prepared sets are kept
 ) -> dict: # For `seq_dls`
     "Do the two discs lie on one dashed path? Grey images pixel by pixel."
     check_choice('labels', labels, ('class', 'path'))
+    check_rows(n_train=n_train, n_valid=n_valid, n_test=n_test); _processes(1, n_workers)
+    own = {k: v for k, v in dict(contrast=contrast, n_distractors=n_distractors, continuity=continuity).items() if v is not None}
     if folder is not None:
-        _only_generated('pathfinder', dict(n_train=n_train, n_valid=n_valid, n_test=n_test, contour_length=contour_length, labels=labels))
-        return image_rows(lra_pathfinder(resolution, folder, home=home, n_workers=n_workers or _processes(10**9)))
+        _only_generated('pathfinder', dict(n_train=n_train, n_valid=n_valid, n_test=n_test, labels=labels) | own)
+        level = _levels[check_choice('contour_length', contour_length, _levels)]
+        p = lra_pathfinder(resolution, folder, level, seed, counts, home, _processes(10**9, n_workers))
+        return FileRows(image_rows(p), folder, p.card['metadata'], resolution=resolution, contour_length=contour_length, counts=counts)
+    _only_published(counts)
+    pathfinder_settings(resolution, contour_length, **own)
     rows = dict(train=n_train, valid=n_valid, test=n_test)
     def make(writer):
-        done, block = 0, max(1, 2**23//resolution**2)
+        block = max(1, 2**23//resolution**2)
         for i, (split, n) in enumerate(rows.items()):
             for j in range(0, n, block):
                 k = min(block, n-j)
-                x, y, path = pathfinder_rows(k, resolution, contour_length, seed=hash_seed(seed, i, j), n_workers=n_workers or _processes(sum(rows.values())*resolution**2))
+                x, y, path = pathfinder_rows(k, resolution, contour_length, seed=hash_seed(seed, i, j), n_workers=_processes(sum(rows.values())*resolution**2, n_workers), **own)
                 writer.add(split, x=x.reshape(k, -1), y=y.astype(np.int64), path=path.reshape(k, -1))
         writer.note(classes=['apart', 'joined'])
-    found = prepare('pathfinder', dict(resolution=resolution, rows=rows, contour_length=contour_length, seed=seed), make, home=home, source='generated')
+    found = prepare('pathfinder', dict(resolution=resolution, rows=rows, contour_length=contour_length, seed=seed) | own, make, home=home, source='generated')
     if labels == 'class': return stored_rows(found, x_kind='values')
     def part(name): o = found.split(name); return dict(x=o['x'], y=np.asarray(o['path']))
     return part('train') | dict(valid=part('valid'), test=part('test'), x_kind='values', kind='dense')
 
-# %% ../nbs/46_sets.ipynb #7352a4ac
+# %% ../nbs/46_sets.ipynb #78cf64cd
 @register_task('fashion_mnist', mask_ratio=0.5, public='fashion_mnist', picture='square', source='Fashion-MNIST (Xiao et al. 2017), MIT licence', facts=dict(length=784, classes=10, rows=dict(train=55000, valid=5000, test=10000)),
                recipe=dict(epochs=20, pretrain_epochs=20, bs=64, size='tiny', lr=1e-3, precision='bf16', task_settings=dict(side=14, n_train=1000, n_valid=1000, n_test=2000),
                            tried=['Nothing was tuned: 1,000 training images at 14x14 and the settings of the digits demo, the same for every arm.']))
@@ -309,11 +337,19 @@ def fashion_mnist_task(
     n_valid:int=None, # Validation images
     n_test:int=None, # Test images
     folder=None, # With the four idx files
+    counts=None, # Images in them: the published, 'any', or a dict with train and test
     home=None, # Where prepared sets are kept
     download:bool=False # Fetch what is not here
 ) -> dict: # For `seq_dls`
     "Which piece of clothing? Zalando's 28x28 grey pictures pixel by pixel."
-    return fewer(image_rows(fashion_mnist(folder, side, seed=seed, home=home, download=download)), seed, n_train, n_valid, n_test)
+    given = {k: n for k, n in dict(n_train=n_train, n_valid=n_valid, n_test=n_test).items() if n is not None}
+    check_rows(**given)
+    if counts is None: # told before anything is read
+        for k, n in given.items(): _at_most(k, n, tasks['fashion_mnist'].facts['rows'][k[2:]])
+    return fewer(image_rows(fashion_mnist(folder, side, seed=seed, counts=counts, home=home, download=download)), seed, n_train, n_valid, n_test)
+
+def _at_most(name, n, most):
+    if n > most: raise ValueError(f"{name} must be at most {most:,}, the rows there are, not {n:,}")
 
 def fewer(
     parts:dict, # For `seq_dls`, with `valid` and `test` as pairs or dicts
@@ -321,15 +357,16 @@ def fewer(
     *counts # Rows to keep of train, valid and test; None for all
 ) -> dict:
     "A nested share of rows."
-    def some(o, n):
+    def some(o, n, name):
         xs = dict(zip(('x', 'y'), o)) if isinstance(o, tuple) else o
-        if n is None or n >= len(xs['x']): return o
-        if n < 1: raise ValueError(f"the number of rows must be at least 1, not {n}")
+        if n is None: return o
+        _at_most(name, check_count(name, n), len(xs['x']))
+        if n == len(xs['x']): return o
         idxs = np.sort(np.random.RandomState(seed).permutation(len(xs['x']))[:n])
         kept = {k: v[idxs] if isinstance(v, np.ndarray) else [v[i] for i in idxs] for k, v in xs.items() if v is not None}
         return tuple(kept.values()) if isinstance(o, tuple) else kept
-    head = some({k: parts[k] for k in ('x', 'y')}, counts[0])
-    return parts | head | {k: some(parts[k], n) for k, n in zip(('valid', 'test'), counts[1:])}
+    head = some({k: parts[k] for k in ('x', 'y')}, counts[0], 'n_train')
+    return parts | head | {k: some(parts[k], n, f'n_{k}') for k, n in zip(('valid', 'test'), counts[1:])}
 
 # %% ../nbs/46_sets.ipynb #67cdd3fc
 def public_task(
