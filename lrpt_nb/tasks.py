@@ -5,17 +5,17 @@
 # %% auto #0
 __all__ = ['list_tasks', 'load_task', 'task_ready', 'task_card', 'lrpt_tasks']
 
-# %% ../nbs/49_tasks.ipynb #0a3917a3
+# %% ../nbs/49_tasks.ipynb #a6dc00f5
 import json, sys
 
 from .archive import ucr_bundled
-from .core import command
+from .core import check_choice, check_count, command
 from .data import SeqDataLoaders, seq_dls
 from .sets import TaskInfo, find_task, register_task, tasks
 from .sources import is_ready, sources
 from .storage import describe_size
 
-# %% ../nbs/49_tasks.ipynb #de855134
+# %% ../nbs/49_tasks.ipynb #f6753f32
 def list_tasks() -> list: # Names
     "Known tasks, with the sets of the UCR/UEA archive that are inside an installed package; `ucr/NAME` works for the others too."
     return sorted(tasks.names() + [f'ucr/{o}' for o in ucr_bundled()])
@@ -34,8 +34,12 @@ def load_task(
     task = find_task(name)
     if unknown := [k for k in settings if k not in task.settings()]:
         raise TypeError(f"task {name!r} does not take {', '.join(unknown)}; it takes {', '.join(task.settings()) or 'no settings'}")
-    dls = seq_dls(**task.make(seed=seed, **settings), bs=bs, frac=frac, seed=seed, device=device, task=task, num_workers=num_workers, context=context)
-    dls.settings.update(task_settings={k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
+    if check_count('seed', seed, 0) >= 2**32: raise ValueError(f"seed must lie in 0 ... 2**32-1, not {seed}")
+    check_count('bs', bs); check_count('num_workers', num_workers, 0); check_choice('context', context, (None, 'spawn', 'fork', 'forkserver'))
+    if isinstance(frac, bool) or not isinstance(frac, (int, float)) or not 0 < frac <= 1: raise ValueError(f"frac must be above 0 and at most 1, not {frac!r}")
+    rows = task.make(seed=int(seed), **settings)
+    dls = seq_dls(**rows, bs=bs, frac=frac, seed=seed, device=device, task=task, num_workers=num_workers, context=context)
+    dls.settings.update(task_settings=getattr(rows, 'recorded', None) or {k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
     return dls
 
 # %% ../nbs/49_tasks.ipynb #d639b9a8
