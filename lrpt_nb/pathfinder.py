@@ -64,7 +64,7 @@ def _clear(p, d, a, v, clear):
     out[b[close], t[close]] = False
     return out
 
-# %% ../nbs/34_pathfinder.ipynb #e5a24769
+# %% ../nbs/34_pathfinder.ipynb #e015c1e6
 _far, _tries = 1e6, 8
 _angles = np.linspace(-np.pi/2, np.pi/2, 513)
 _cdf = (_angles + np.sin(2*_angles)/2)/np.pi + .5
@@ -78,7 +78,7 @@ def _geometry(resolution, contour_length, settings):
     "Settings with what follows from them."
     c = SimpleNamespace(resolution=resolution, contour_length=contour_length, **settings)
     c.step = c.paddle_length + 2*c.margin
-    # half a step rules out crossings; 2.5 pixels keep the labels of two paths from touching
+    # half a step rules out crossings; 2.5 pixels keep the labels of two paths from sharing a side (4-neighbours; corners may meet)
     c.clear = max(2*c.margin + c.thickness, c.step/2, 2.5)
     return c
 
