@@ -4,17 +4,17 @@
 
 # %% auto #0
 __all__ = ['listops_ops', 'listops_vocab', 'listops_encode', 'listops_decode', 'listops_eval', 'lra_listops', 'listops_depth',
-           'listops_loop', 'listops_rows']
+           'listops_loop', 'check_listops', 'listops_rows']
 
-# %% ../nbs/32_listops.ipynb #e8c93103
+# %% ../nbs/32_listops.ipynb #f42f1d9b
 from functools import partial
 
 import numpy as np
 
 from .blocks import row_blocks
-from .core import check_choice
+from .core import check_choice, check_count
 
-# %% ../nbs/32_listops.ipynb #999578dc
+# %% ../nbs/32_listops.ipynb #49633ebc
 listops_ops = ('MIN', 'MAX', 'MED', 'SM') # of the published sets
 listops_vocab = tuple('0123456789') + tuple(f'[{o}' for o in listops_ops) + (']', '[FIRST', '[LAST')
 _id = {s: i for i, s in enumerate(listops_vocab)}
@@ -28,13 +28,20 @@ def listops_encode(
     if unknown := [o for o in tokens if o not in _id]: raise ValueError(f"s holds the token {unknown[0]!r}; accepted: {' '.join(listops_vocab)}")
     return np.array([_id[o] for o in tokens], dtype=np.uint8)
 
+def _checked(ids):
+    "Ids as a list; an error names the first that stands for no token."
+    ids = ids.tolist() if hasattr(ids, 'tolist') else list(ids)
+    for t, i in enumerate(ids):
+        if isinstance(i, bool) or not isinstance(i, (int, np.integer)) or not 0 <= i < len(listops_vocab): raise ValueError(f"ids hold {i!r} at position {t}; accepted: 0 ... {len(listops_vocab)-1}")
+    return ids
+
 def listops_decode(
     ids # `(L,)`
 ) -> str: # Tokens between blanks
     "The expression as text."
-    return ' '.join(listops_vocab[i] for i in ids)
+    return ' '.join(listops_vocab[i] for i in _checked(ids))
 
-# %% ../nbs/32_listops.ipynb #86734bb0
+# %% ../nbs/32_listops.ipynb #518a0f7a
 _apply = dict(MIN=min, MAX=max, SM=lambda v: sum(v)%10, FIRST=lambda v: v[0], LAST=lambda v: v[-1],
               MED=lambda v: (sorted(v)[(len(v)-1)//2] + sorted(v)[len(v)//2])//2)
 
@@ -43,7 +50,8 @@ def listops_eval(
 ) -> int: # 0 ... 9
     "Value of an expression; the oracle of the generator."
     stack, values = [], []
-    for t, i in enumerate(ids.tolist() if hasattr(ids, 'tolist') else ids):
+    ids = _checked(ids)
+    for t, i in enumerate(ids):
         if t and not stack: raise ValueError(f"ids go on after the expression ended, at position {t}")
         if i < 10: values.append(i)
         elif i != _close: stack.append((listops_vocab[i][1:], values)); values = []
@@ -186,7 +194,29 @@ def _listops_block(rng, min_len, max_len, max_depth, max_args, ops, value_p):
         if listops_eval(ids) != label: raise AssertionError(f"the evaluator disagrees with label {label} of {listops_decode(ids)}")
     return [ids.copy() for ids in rows], labels
 
-# %% ../nbs/32_listops.ipynb #e3d4cd78
+# %% ../nbs/32_listops.ipynb #e579c957
+def check_listops(
+    min_len, # As for `listops_rows`
+    max_len, # Likewise
+    max_depth, # Likewise
+    max_args, # Likewise
+    ops, # Likewise
+    value_p=.75 # Likewise
+) -> tuple: # Names of operators
+    "Raise, naming the argument, unless rows can be made with these settings."
+    if isinstance(ops, str): ops = (ops,)
+    if not isinstance(ops, (tuple, list)): raise ValueError(f"ops must be the name of an operator or several, not {ops!r}; accepted: any of {', '.join(_apply)}")
+    for o in ops: check_choice('ops', o, _apply)
+    if not ops: raise ValueError(f"ops is empty; accepted: any of {', '.join(_apply)}")
+    for name, v, low in (('max_depth', max_depth, 2), ('max_args', max_args, 2), ('min_len', min_len, 0)): check_count(name, v, low)
+    check_count('max_len', max_len, min_len+2)
+    if isinstance(value_p, bool) or not isinstance(value_p, (int, float, np.number)) or not 0 <= value_p < 1: raise ValueError(f"value_p must lie in 0 ... 1 (1 excluded), not {value_p!r}")
+    longest = 1
+    for _ in range(max_depth-1): longest = min(2 + max_args*longest, max_len)
+    if longest <= min_len: raise ValueError(f"max_depth={max_depth} and max_args={max_args} give at most {longest} tokens, never more than min_len={min_len}")
+    return tuple(ops)
+
+# %% ../nbs/32_listops.ipynb #9012c328
 def listops_rows(
     n:int, # Rows, all different
     seed:int=0, # Same seed, same rows, whatever `n` and `n_workers`
@@ -196,25 +226,18 @@ def listops_rows(
     max_args:int=10, # A list has 2 ... `max_args` arguments
     ops=listops_ops, # Operators to draw from: MIN, MAX, MED, SM, FIRST, LAST
     value_p:float=0.75, # Probability that an argument is a digit
-    n_workers:int=1 # Processes
+    n_workers:int=1, # Processes
+    accept=None # `ids -> bool`: only such rows; all by default
 ) -> tuple: # List of `n` arrays of ids (uint8, unequal lengths), labels `(n,)` int64
     "ListOps expressions and their values, by default with the Long Range Arena's distribution."
-    ops = tuple([ops] if isinstance(ops, str) else ops)
-    for o in ops: check_choice('ops', o, _apply)
-    if not ops: raise ValueError(f"ops is empty; accepted: any of {', '.join(_apply)}")
-    for name, v, low in (('n', n, 1), ('max_depth', max_depth, 2), ('max_args', max_args, 2), ('min_len', min_len, 0), ('max_len', max_len, min_len+2)):
-        if isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < low: raise ValueError(f"{name} must be an integer of at least {low}, not {v!r}")
-    if not 0 <= value_p < 1: raise ValueError(f"value_p must lie in 0 ... 1 (1 excluded), not {value_p}")
-    longest = 1
-    for _ in range(max_depth-1): longest = min(2 + max_args*longest, max_len)
-    if longest <= min_len: raise ValueError(f"max_depth={max_depth} and max_args={max_args} give at most {longest} tokens, never more than min_len={min_len}")
+    n, ops = check_count('n', n), check_listops(min_len, max_len, max_depth, max_args, ops, value_p)
     make = partial(_listops_block, min_len=min_len, max_len=max_len, max_depth=max_depth, max_args=max_args, ops=ops, value_p=value_p)
     rows, labels, seen, idle = [], [], set(), 0
     blocks = row_blocks(make, seed, n_workers, 'listops')
     for ids, values in blocks:
         before = len(rows)
         for row, value in zip(ids, values):
-            if (key := row.tobytes()) not in seen: seen.add(key); rows.append(row); labels.append(value)
+            if (key := row.tobytes()) not in seen and (accept is None or accept(row)): seen.add(key); rows.append(row); labels.append(value)
         idle = 0 if len(rows) > before else idle+1
         if len(rows) >= n: break
         if idle == 20: raise ValueError(f"n={n} different expressions were asked for and only {len(rows)} found; widen min_len, max_len, max_depth or max_args")

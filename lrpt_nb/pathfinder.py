@@ -14,7 +14,7 @@ import numpy as np
 
 from .blocks import row_blocks
 
-# %% ../nbs/34_pathfinder.ipynb #83953a6e
+# %% ../nbs/34_pathfinder.ipynb #4600f94e
 _published = {
     32:  dict(paddle_length=2, margin=1,   thickness=.5,  marker_radius=1.5, seed_distance=7,  continuity=1.0, contrast=1.5, padding=1,  dashes=20),
     64:  dict(paddle_length=5, margin=1,   thickness=1,   marker_radius=2.5, seed_distance=12, continuity=1.8, contrast=.8,  padding=1,  dashes=22),
@@ -38,7 +38,8 @@ def pathfinder_settings(
     if unknown := set(changes) - set(out): raise TypeError(f"pathfinder does not take {', '.join(sorted(unknown))}; it takes {', '.join(out)}")
     out |= changes
     for k, v in out.items():
-        if not np.isfinite(v) or v < 0 or (v == 0 and k not in ('margin', 'padding', 'n_distractors')): raise ValueError(f"{k} must be a positive number, not {v!r}")
+        if isinstance(v, bool) or not isinstance(v, (int, float, np.number)) or not np.isfinite(v) or v < 0 or (v == 0 and k not in ('margin', 'padding', 'n_distractors')): raise ValueError(f"{k} must be a positive number, not {v!r}")
+        if k in ('n_distractors', 'distractor_length') and v != int(v): raise ValueError(f"{k} must be a whole number, not {v!r}")
     return out
 
 # %% ../nbs/34_pathfinder.ipynb #b8bb5816
@@ -63,7 +64,7 @@ def _clear(p, d, a, v, clear):
     out[b[close], t[close]] = False
     return out
 
-# %% ../nbs/34_pathfinder.ipynb #e5a24769
+# %% ../nbs/34_pathfinder.ipynb #e015c1e6
 _far, _tries = 1e6, 8
 _angles = np.linspace(-np.pi/2, np.pi/2, 513)
 _cdf = (_angles + np.sin(2*_angles)/2)/np.pi + .5
@@ -77,7 +78,7 @@ def _geometry(resolution, contour_length, settings):
     "Settings with what follows from them."
     c = SimpleNamespace(resolution=resolution, contour_length=contour_length, **settings)
     c.step = c.paddle_length + 2*c.margin
-    # half a step rules out crossings; 2.5 pixels keep the labels of two paths from touching
+    # half a step rules out crossings; 2.5 pixels keep the labels of two paths from sharing a side (4-neighbours; corners may meet)
     c.clear = max(2*c.margin + c.thickness, c.step/2, 2.5)
     return c
 

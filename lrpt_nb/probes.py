@@ -15,7 +15,7 @@ from scipy.ndimage import gaussian_filter1d
 from .blocks import row_blocks
 from .core import Registry
 
-# %% ../nbs/36_probes.ipynb #2bdca165
+# %% ../nbs/36_probes.ipynb #87b82de3
 probes = Registry('probe')
 _block = 240
 
@@ -29,6 +29,11 @@ def _at_least(**limits):
     "Check `name=(value, lowest)`."
     for name, (v, low) in limits.items():
         if isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < low: raise ValueError(f"{name} must be an integer of at least {low}, not {v!r}")
+
+def _finite(**values):
+    "Check that each is a finite number from 0."
+    for name, v in values.items():
+        if isinstance(v, bool) or not isinstance(v, (int, float, np.number)) or not np.isfinite(v) or v < 0: raise ValueError(f"{name} must be a finite number of at least 0, not {v!r}")
 
 def list_probes() -> list: # Names
     "Known probes."
@@ -73,7 +78,7 @@ def delay_rows(
         return x, x[:, -1-lag, 0].copy()
     return _rows(make, n, seed, 'delay')
 
-# %% ../nbs/36_probes.ipynb #237d70e5
+# %% ../nbs/36_probes.ipynb #b5df9228
 @probes.register('selective_copy')
 def selective_copy_rows(
     n:int, # Rows
@@ -107,7 +112,8 @@ def flip_flop_rows(
     "Which bit was written last? Failing on rare writes: attention is distracted by the many bits to ignore, or a fixed kernel cannot tell them apart."
     _at_least(length=(length, 3))
     if length % 2 == 0: raise ValueError(f"length must be odd (pairs and a final read), not {length}")
-    if not 0 <= p_write <= 1: raise ValueError(f"p_write must lie in 0 ... 1, not {p_write}")
+    _finite(p_write=p_write)
+    if p_write > 1: raise ValueError(f"p_write must lie in 0 ... 1, not {p_write}")
     pairs = length//2
     def make(rng, size):
         write, bits = rng.random((size, pairs)) < p_write, rng.integers(2, size=(size, pairs))
@@ -148,7 +154,7 @@ def recall_rows(
         return x, values[rows, ask]
     return _rows(make, n, seed, 'recall')
 
-# %% ../nbs/36_probes.ipynb #32b211bf
+# %% ../nbs/36_probes.ipynb #212a31be
 def mnist1d_templates() -> np.ndarray: # `(10, 12)`, each from 0 to 0
     "Ten one-dimensional shapes: hump, spike, wave, two humps, ramp up; wave down, valley, ramp down, two valleys, three waves."
     t = np.linspace(0, 1, 12)
@@ -170,7 +176,9 @@ def mnist1d_rows(
     seed:int=0 # Same seed, same rows, whatever `n`
 ) -> tuple: # x `(n, length, 1)` float32, y `(n,)` int64, equally many of each class in 240 rows
     "Which of ten shapes, wherever and however wide? Failing: no use of order (a linear model), or no tolerance for shifts (a network without weight sharing)."
-    _at_least(length=(length, 2), translation=(translation, 1), padding=(padding[0], 0))
+    if not isinstance(padding, (tuple, list)) or len(padding) != 2: raise ValueError(f"padding must be (fewest, most), not {padding!r}")
+    _finite(scale=scale, smooth_noise=smooth_noise, noise=noise, shear=shear)
+    _at_least(length=(length, 2), translation=(translation, 1), padding=(padding[0], 0)); _at_least(padding=(padding[1], 0))
     if padding[1] < padding[0]: raise ValueError(f"padding must be (fewest, most), not {padding}")
     wide, shapes = 12+padding[1], np.pad(mnist1d_templates(), ((0, 0), (0, 1)))
     def make(rng, size):

@@ -5,20 +5,25 @@
 # %% auto #0
 __all__ = ['list_tasks', 'load_task', 'task_ready', 'task_card', 'lrpt_tasks']
 
-# %% ../nbs/49_tasks.ipynb #0a3917a3
+# %% ../nbs/49_tasks.ipynb #a6dc00f5
 import json, sys
 
 from .archive import ucr_bundled
-from .core import command
+from .core import check_choice, check_count, command
 from .data import SeqDataLoaders, seq_dls
 from .sets import TaskInfo, find_task, register_task, tasks
 from .sources import is_ready, sources
 from .storage import describe_size
 
-# %% ../nbs/49_tasks.ipynb #de855134
+# %% ../nbs/49_tasks.ipynb #7956f679
 def list_tasks() -> list: # Names
     "Known tasks, with the sets of the UCR/UEA archive that are inside an installed package; `ucr/NAME` works for the others too."
     return sorted(tasks.names() + [f'ucr/{o}' for o in ucr_bundled()])
+
+def _known(task, settings, also=()):
+    "Raise unless a task takes all these settings."
+    if unknown := [k for k in settings if k not in task.settings() and k not in also]:
+        raise TypeError(f"task {task.name!r} does not take {', '.join(unknown)}; it takes {', '.join((*task.settings(), *also)) or 'no settings'}")
 
 def load_task(
     name:str, # A name of `list_tasks()`, or `ucr/NAME`
@@ -32,13 +37,16 @@ def load_task(
 ) -> SeqDataLoaders:
     "`DataLoaders` of a named task, with train, validation and test rows."
     task = find_task(name)
-    if unknown := [k for k in settings if k not in task.settings()]:
-        raise TypeError(f"task {name!r} does not take {', '.join(unknown)}; it takes {', '.join(task.settings()) or 'no settings'}")
-    dls = seq_dls(**task.make(seed=seed, **settings), bs=bs, frac=frac, seed=seed, device=device, task=task, num_workers=num_workers, context=context)
-    dls.settings.update(task_settings={k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
+    _known(task, settings)
+    if check_count('seed', seed, 0) >= 2**32: raise ValueError(f"seed must lie in 0 ... 2**32-1, not {seed}")
+    check_count('bs', bs); check_count('num_workers', num_workers, 0); check_choice('context', context, (None, 'spawn', 'fork', 'forkserver'))
+    if isinstance(frac, bool) or not isinstance(frac, (int, float)) or not 0 < frac <= 1: raise ValueError(f"frac must be above 0 and at most 1, not {frac!r}")
+    rows = task.make(seed=int(seed), **settings)
+    dls = seq_dls(**rows, bs=bs, frac=frac, seed=seed, device=device, task=task, num_workers=num_workers, context=context)
+    dls.settings.update(task_settings=getattr(rows, 'recorded', None) or {k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
     return dls
 
-# %% ../nbs/49_tasks.ipynb #d639b9a8
+# %% ../nbs/49_tasks.ipynb #823b93d0
 def task_ready(
     name:str # A name of `list_tasks()`
 ) -> str: # 'installed', 'generated', 'prepared', 'folder' or 'missing'
@@ -48,18 +56,21 @@ def task_ready(
     if name.startswith('ucr/') and name[4:] in ucr_bundled(): return 'installed'
     return is_ready(t.public if t.public in sources else 'ucr/NAME')
 
+def _size(n, ready): return describe_size(n) if n else 'nothing: it is inside an installed package' if ready == 'installed' else 'unknown size'
+
 def task_card(
     name:str, # A name of `list_tasks()`
     prepare:bool=False, # Load it and add what was found
-    **settings # For `load_task`
+    settings:dict=None # For `load_task`: settings of the task, `seed`, `bs`, `frac`
 ) -> dict: # JSON-ready
     "What is known about a task."
-    t = find_task(name)
+    t, settings = find_task(name), settings or {}
+    _known(t, settings, ('seed', 'bs', 'frac'))
     card = dict(name=name, description=t.description, length=t.facts.get('length'), classes=t.facts.get('classes'), rows=t.facts.get('rows'), ready=task_ready(name),
-                source=t.source, mask_ratio=t.mask_ratio, settings=t.settings(), recipe={k: v for k, v in t.recipe.items() if k != 'tried'})
+                source=t.source, mask_ratio=t.mask_ratio, settings=t.settings() | settings, recipe={k: v for k, v in t.recipe.items() if k != 'tried'})
     if t.public in sources:
         i = sources[t.public].info
-        card |= dict(length=i.length or card['length'], classes=i.classes or card['classes'], rows=i.rows or card['rows'], licence=i.licence, origin=i.origin, download=describe_size(i.download_bytes), on_disk=describe_size(i.prepared_bytes), expects=i.layout)
+        card |= dict(length=i.length or card['length'], classes=i.classes or card['classes'], rows=i.rows or card['rows'], licence=i.licence, origin=i.origin, download=_size(i.download_bytes, card['ready']), on_disk=_size(i.prepared_bytes, card['ready']), expects=i.layout)
     return card | (dict(prepared=load_task(name, **settings).info()) if prepare else {})
 
 def _line(card):
@@ -83,11 +94,12 @@ def lrpt_tasks(
         if not isinstance(given, dict): raise ValueError(f"settings must be a JSON object such as {{\"side\": 14}}, not {settings!r}")
         given |= {k: v for k, v in dict(folder=folder, download=download).items() if v}
         if given and task is None: raise ValueError("folder, download and settings go with one task; name it")
-        if download and task:
+        if task: _known(find_task(task), given, ('seed', 'bs', 'frac'))
+        if download and task and task_ready(task) == 'missing':
             card = task_card(task)
-            print(f"{task}: fetching {card.get('download', 'nothing: it is generated or installed')} from {card.get('origin', card['source'])}; {card.get('on_disk', 'nothing')} on disk; licence: {card.get('licence', 'see source')}", file=sys.stderr)
+            print(f"{task}: fetching {card.get('download', 'a set of unknown size')} from {card.get('origin', card['source'])}; {card.get('on_disk', 'unknown size')} on disk; licence: {card.get('licence', 'see source')}", file=sys.stderr)
         if task is None and prepare: raise ValueError("name the task to prepare; all of them are many gigabytes")
-        cards = [task_card(n, prepare or bool(given), **given) for n in ([task] if task else list_tasks())]
+        cards = [task_card(n, prepare or bool(given), given) for n in ([task] if task else list_tasks())]
     except (ValueError, TypeError, OSError, ImportError) as e: raise SystemExit(f'lrpt_tasks: {e}') from None
     if as_json: print(json.dumps(cards, indent=1, default=list)); return
     if task is None: print(f"{'task':<24} {'length':>6} {'rows':>9} {'classes':>7}  {'ready':<9}  about")

@@ -35,6 +35,15 @@ def test_the_same_rows_for_one_seed(name):
     a, b, c = (load_task(name, seed=s, **small[name]).info()['fingerprint'] for s in (0, 0, 1))
     assert a == b != c
 
+@pytest.mark.parametrize('name', ['first_token', 'listops', 'digit_pairs'])
+def test_test_rows_do_not_depend_on_how_many_train(name):
+    kw = {k: v for k, v in small.get(name, {}).items() if k in ('min_len', 'max_len')} | dict(n_valid=30, n_test=40)
+    a, b = (find_task(name).make(1, n_train=n, **kw) for n in (200, 60))
+    def rows(part): return [np.asarray(o).tobytes() for o in (part['x'] if isinstance(part, dict) else part[0])]
+    for k in ('valid', 'test'): assert rows(a[k]) == rows(b[k])
+    splits = [set(rows(o)) for o in (a, a['valid'], a['test'])]
+    assert not splits[0] & splits[1] and not splits[0] & splits[2] and not splits[1] & splits[2]
+
 # 44: class weights and samplers
 
 x98 = np.random.default_rng(0).normal(size=(100, 20, 1)); x98[98:] += 3
