@@ -338,7 +338,7 @@ class SeqDataLoaders(DataLoaders):
                     max_len=p.max_len, unequal_lengths=p.ragged, channels=p.n_values, vocab_size=p.vocab_size, kind=t.kind, outputs=t.c,
                     bs=self.train.bs, **self.settings, **(dict(time_channel=True) if p.n_side else {}))
 
-# %% ../nbs/40_data.ipynb #2eefcfbe
+# %% ../nbs/40_data.ipynb #03afac1d
 def _take(y, idxs):
     if y is None: return None
     return [y[i] for i in idxs] if isinstance(y, (list, tuple)) else np.asarray(y)[idxs]
@@ -361,6 +361,8 @@ def _dataset(inputs, y, prep, target, task):
     steps = np.full(n, inputs[0].shape[1]) if inputs[0].lengths is None else inputs[0].lengths
     y = target.encode(y, steps) if target.is_dense else target.encode(y)
     if towers == 1: return SeqDataset(xs[0], lengths[0], y, prep, target, task)
+    if any(o is not None for o in lengths) or len({o.shape[1] for o in xs}) > 1: # a shorter side is padded
+        lengths = [torch.full((n,), o.shape[1]) if k is None else k for o, k in zip(xs, lengths)]
     side_by_side = np.arange(2*n).reshape(2, n).T.flatten()
     return SeqDataset(take_rows(stack_inputs(list(xs)), side_by_side), torch.cat(lengths)[side_by_side] if lengths[0] is not None else None, y, prep, target, task, towers)
 
@@ -385,7 +387,7 @@ def _outside(spec, lengths, name):
     if n is None and lengths is not None and not isinstance(x, (list, tuple)): raise ValueError(f"x came padded, with lengths; a padded array of {name} rows needs its lengths too: {name}=(x, y, lengths)")
     return dict(x=x, y=y, lengths=n)
 
-# %% ../nbs/40_data.ipynb #e86fbba6
+# %% ../nbs/40_data.ipynb #e128d8e9
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array, tensor or memory map, list of arrays, list of strings, pandas frame, Hugging Face `Dataset`
     y=None, # Labels, one a row, or one a step (`kind='dense'`); a column's name for a table; None to pretrain only
@@ -423,9 +425,10 @@ def seq_dls(
     table = None
     if is_table(x):
         table = dict(y=y, columns=columns, row=row, times=times, groups=groups, lengths=lengths, per='step' if kind.startswith('dense') else 'row', tail=tail, ties=ties)
-        for o in outside.values():
-            if is_table(o['x']): t = read_table(o['x'], **table); o.update(x=t.x, y=t.y, times=t.times, groups=t.groups)
         t = read_table(x, **table)
+        table['columns'] = t.columns # chosen once: other tables are read by name
+        for o in outside.values():
+            if is_table(o['x']): v = read_table(o['x'], **table); o.update(x=v.x, y=v.y, times=v.times, groups=v.groups)
         x, y, times, groups, lengths = t.x, t.y, t.times, t.groups, None
     elif named := [k for k, v in dict(columns=columns, row=row, tail=tail).items() if v is not None]: raise ValueError(f"{named[0]} names a column, but x is a {type(x).__name__}, not a table")
     elif any(is_table(o['x']) for o in outside.values()): raise ValueError("valid or test is a table, but x is not")

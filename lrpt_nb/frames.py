@@ -15,7 +15,7 @@ import numpy as np
 
 from .core import check_choice
 
-# %% ../nbs/06_frames.ipynb #addffd7c
+# %% ../nbs/06_frames.ipynb #8f6cac97
 @dataclass(repr=False)
 class Table:
     "Sequences from a table, row by row, before anything is learned from them."
@@ -27,6 +27,7 @@ class Table:
     channels:list=None # Names of the `C` channels, None where `x` has none
     per:str='row' # Whether `y` belongs to 'row' or 'step'
     lines:list=None # `(L,)` positions of a row's steps in a long table, None otherwise
+    columns:object=None # What `columns` was or was found to be, in plain names: reads another table the same way
     def __len__(self): return len(self.x)
     def __repr__(self):
         n = self.lengths
@@ -362,6 +363,13 @@ def _labels(cols, y):
         if v.dtype.kind not in 'biuf': raise TypeError(f"y={name!r} holds {v.dtype}; several label columns must be numbers, none missing among whole ones")
     return np.stack(cols, 1)
 
+# %% ../nbs/06_frames.ipynb #68d12267
+def _plain(columns, names, one):
+    "The choice of columns as Python's own strings and numbers."
+    def item(o): return o.item() if isinstance(o, np.generic) else o
+    if isinstance(columns, dict): return {item(k): [item(o) for o in v] if hasattr(v, '__iter__') and not isinstance(v, str) else item(v) for k, v in columns.items()}
+    return item(names[0]) if one else [item(o) for o in names]
+
 # %% ../nbs/06_frames.ipynb #fd679bcf
 def _strings(t, name, needs_steps):
     "A `Table` of whole strings, one a line."
@@ -390,7 +398,7 @@ def _sequences(t, g, names, one, times, lengths, tail, ties):
     if not isinstance(g, _Rows): out.lines = _split(g.order[at], counts, False)
     return out, lambda o: _split(o[at], counts, False)
 
-# %% ../nbs/06_frames.ipynb #82590295
+# %% ../nbs/06_frames.ipynb #1dd714e6
 def read_table(
     x, # pandas frame, Hugging Face `Dataset`, or a table with `to_pandas`
     y=None, # Column of labels; a list of columns for several numbers a row
@@ -413,7 +421,7 @@ def read_table(
     g = _Rows(t) if row is None else _Lines(t, row)
     if row is None and one and _kind(t.get(names[0], 'columns')) == 'text': out, sort = _strings(t, names[0], dict(times=times, lengths=lengths, tail=tail))
     else: out, sort = _sequences(t, g, names, one, times, lengths, tail, ties)
-    out.row_names,out.per = g.ids,per
+    out.row_names,out.per,out.columns = g.ids,per,_plain(columns, names, one)
     if per == 'row' and ys: out.y = _labels([g.per_row('y', o) for o in ys], y)
     if per == 'step' and ys:
         v = g.steps('y', ys, len(ys) == 1)

@@ -61,20 +61,18 @@ def _pad(items, fill):
     for i, o in enumerate(items): out[i, :len(o)] = o
     return out, None if (lengths == lengths.max()).all() else lengths
 
-# %% ../nbs/35_rows.ipynb #cb27d87a
+# %% ../nbs/35_rows.ipynb #24544a40
 def _value_rows(x, lengths, layout):
     "`Rows` of real values from a dense array or a list of arrays."
     if isinstance(x, np.ndarray):
-        if x.ndim == 2: x = x[..., None]
-        if x.ndim != 3: raise ValueError(f"x must be (N, L) or (N, L, C); got an array of shape {x.shape}")
-        if layout == 'NCL': x = x.transpose(0, 2, 1)
+        if x.ndim not in (2, 3): raise ValueError(f"x must be (N, L) or (N, L, C); got an array of shape {x.shape}")
+        x = x[..., None] if x.ndim == 2 else x.transpose(0, 2, 1) if layout == 'NCL' else x
         n, L, C = x.shape
         if L == 0: raise ValueError("x has no steps: its length axis is 0")
         _check_layout(n, L, C, layout)
         lengths = None if lengths is None else _check_lengths(lengths, n, L)
     else:
-        items = [o[:, None] if o.ndim == 1 else o for o in x]
-        if layout == 'NCL': items = [o.T for o in items]
+        items = [o[:, None] if o.ndim == 1 else o.T if layout == 'NCL' and o.ndim == 2 else o for o in x]
         for i, o in enumerate(items):
             if o.ndim != 2 or o.shape[1] != items[0].shape[1]:
                 raise ValueError(f"row {i} of x has shape {o.shape}, row 0 has {items[0].shape}: each row must be (L,) or (L, C) with the same C. "

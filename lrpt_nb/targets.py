@@ -14,13 +14,14 @@ from fastai.data.transforms import CategoryMap
 
 from .core import check_choice
 
-# %% ../nbs/39_targets.ipynb #effb23d7
+# %% ../nbs/39_targets.ipynb #4cbdda0a
 def clean_labels(
     y # Labels in any container, or None
 ): # An array, a list of label collections, or None
     "One container for all that labels come in; a missing or unreadable label is an error that names its row."
     if y is None: return None
     if isinstance(y, torch.Tensor): y = (y.detach().float() if y.is_floating_point() else y.detach()).cpu().numpy()
+    elif hasattr(y, 'to_numpy') and y.ndim == 2: return clean_labels(y.to_numpy()[:, 0] if y.shape[1] == 1 else y.to_numpy()) # a frame
     elif isinstance(y, np.ndarray) and y.dtype == object or hasattr(y, 'to_numpy'): y = y.tolist()
     if isinstance(y, (str, bytes)) or not hasattr(y, '__len__'): raise TypeError(f"y must hold one label a row, not {type(y).__name__}")
     if not isinstance(y, np.ndarray):
@@ -175,9 +176,9 @@ class TargetPrep:
         if self.kind == 'multilabel': return [s for s, on in zip(self.vocab, y) if on]
         return y.item() if self.shape == () else y.tolist()
 
-# %% ../nbs/39_targets.ipynb #3a0c54e2
+# %% ../nbs/39_targets.ipynb #7a42a831
 def class_weights(
-    spec, # 'balanced', a dict from label to weight, or one weight a class in the order of `vocab`
+    spec, # 'balanced', a dict or pandas Series from label to weight, or one weight a class in the order of `vocab`
     y, # Encoded training labels
     target:TargetPrep # Says what they are
 ): # `(c,)` float32
@@ -187,8 +188,9 @@ def class_weights(
         check_choice('class_weights', spec, ('balanced',))
         if target.kind == 'multilabel': on = y.sum(0).double(); return ((len(y)-on)/on.clamp(min=1)).clamp(min=1e-3).float()
         n = torch.bincount(y[y != ignored].flatten(), minlength=target.c).double()
-        present = n > 0 # a class without training rows weighs nothing and takes nothing from the others
-        return torch.where(present, n.sum()/(present.sum()*n.clamp(min=1)), 0.).float()
+        present = n > 0 # a class without training rows takes nothing from the others, and weighs 1 where it is met: a validation batch of it alone would be 0/0
+        return torch.where(present, n.sum()/(present.sum()*n.clamp(min=1)), 1.).float()
+    if getattr(spec, 'ndim', 0) == 1 and hasattr(spec, 'to_dict'): spec = spec.to_dict() # a pandas Series is named by its index
     if isinstance(spec, dict):
         if unknown := [k for k in spec if k not in target.vocab]: raise ValueError(f"class_weights names {unknown[0]!r}; known labels: {list(target.vocab)[:20]}")
         spec = [spec.get(k, 1.) for k in target.vocab]
