@@ -6,7 +6,7 @@
 __all__ = ['SeqLearner', 'DenoiseLearner', 'denoise_learner', 'fill_in', 'show_denoised', 'SPLearner', 'sp_learner',
            'load_learner']
 
-# %% ../nbs/52_learner.ipynb #1dae5843
+# %% ../nbs/52_learner.ipynb #80b40ce1
 import pickle, random, warnings
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from .lm import LMBody
 from .optim import adamw, mark_time_parameters
 from .presets import size_settings
 from .answers import supervised_head, supervised_loss
-from .data import SeqDataLoaders, batch_rows, row_picture, show_sequences
+from .data import SeqDataLoaders, batch_rows, one_row, row_picture, show_sequences
 from .draw import channel_scale, pictures
 from .grid import picture_grid
 from .transfer import TransferReport, body_file, check_writable, load_body, load_tensors, read_card, symbols_hash, write_body
@@ -313,13 +313,13 @@ def save_body(self:SPLearner,
         params=n_params(self.model.body), input=dict(symbols=symbols_hash(self.dls)), data=self.dls.info(), epochs=0, steps=0, valid_loss=None)
     return write_body(path, self.model.body, card | dict(stages=[*self.record, *_supervised_stage(self.fine_tuned)], fine_tuned_epochs=self.fine_tuned), None if self.fine_tuned else self.denoise_head)
 
-# %% ../nbs/52_learner.ipynb #74d4c8f4
+# %% ../nbs/52_learner.ipynb #e8b68b1c
 @patch
 def predict(self:SPLearner,
-    item, # One sequence: `(L,)` or `(L, C)` array or tensor, or a string; two of them for a model of pairs
+    item, # One sequence: `(L,)` or `(L, C)` array or tensor, or a string; two of them for a model of pairs; a table of one row, or a row of a table, for a model made from one
     with_input:bool=False, # Also give the decoded input
     times=None, # Time stamps `(L,)`, when the model was made for them
-    **kwargs # fastai's, not needed
+    rm_type_tfms=None # fastai's, not needed
 ): # `(label, label as tensor, probabilities or numbers)`
     "Prediction for one sequence; for many use `get_preds(dl=dls.test_dl(x))`."
     if self.model.towers > 1:
@@ -328,7 +328,9 @@ def predict(self:SPLearner,
     else: pair = None
     if self.dls.kind == 'none': raise ValueError("these DataLoaders have no labels, so there is nothing to predict; use embed")
     if getattr(item, 'ndim', 0) > 2: raise ValueError(f"predict takes one sequence (L,) or (L, C), not {tuple(item.shape)}; for many: get_preds(dl=dls.test_dl(x))")
-    dl = self.dls.test_dl([item], pair=pair, times=None if times is None else [times])
+    table = one_row(item, self.dls.table)
+    dl = self.dls.test_dl([item], pair=pair, times=None if times is None else [times]) if table is None else self.dls.test_dl(table, times=times)
+    if len(dl.dataset) != 1: raise ValueError(f"predict takes one sequence, and this table holds {len(dl.dataset)}; for many: get_preds(dl=dls.test_dl(x))")
     with self.no_bar(): preds, _, decoded = self.get_preds(dl=dl, with_decoded=True)
     out = self.dls.target.decode(decoded[0]), decoded[0], preds[0]
     if not with_input: return out

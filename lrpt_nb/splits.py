@@ -18,7 +18,7 @@ def nested_subset(
     order = np.random.RandomState(seed).permutation(n)
     return np.sort(order[:max(1, round(frac*n))])
 
-# %% ../nbs/04_splits.ipynb #0a926862
+# %% ../nbs/04_splits.ipynb #c26fc7e3
 def group_names(
     groups, # One name a row: text or whole numbers
     n:int # Rows there are
@@ -28,6 +28,7 @@ def group_names(
     if g.shape != (n,): raise ValueError(f"groups must name one group a row: {n} of them, not {g.shape}")
     missing = np.array([o is None or o != o for o in g.tolist()])
     if missing.any(): raise ValueError(f"row {int(np.argmax(missing))} of groups is missing; every row belongs to a group")
+    if g.dtype.kind == 'f' and (g == g.round()).all(): return g.astype(np.int64) # 1.0 and 1 are one patient
     return g.astype(str) if g.dtype == object else g
 
 def group_split(
