@@ -14,7 +14,7 @@ from fastcore.basics import patch
 
 from .core import rel_err, set_seed
 
-# %% ../nbs/08_clock.ipynb #a602d2eb
+# %% ../nbs/08_clock.ipynb #f93d3385
 @dataclass
 class Problem:
     "One piece of work, several ways to do it."
@@ -33,6 +33,7 @@ class Problem:
         most = self.largest or {}
         return sorted((r for r in self.rungs if self.L <= most.get(r, self.L)), key=lambda r: r != self.oracle)
 
+# %% ../nbs/08_clock.ipynb #b2ef88a7
 class ParityError(AssertionError):
     "A rung gave a wrong answer, so it is not timed."
 
@@ -64,7 +65,7 @@ def check_parity(
         errors[name] = max(each)
     return errors
 
-# %% ../nbs/08_clock.ipynb #a1c573af
+# %% ../nbs/08_clock.ipynb #373bfe38
 def interleaved(
     calls:dict, # Name to a function without arguments
     repeats:int=7, # Rounds
@@ -105,6 +106,7 @@ def median(
     xs, n = sorted(xs), len(xs)
     return (xs[(n-1)//2] + xs[n//2])/2
 
+# %% ../nbs/08_clock.ipynb #404c3b77
 def time_problem(
     problem:Problem, # What to time
     repeats:int=7, # Rounds
