@@ -190,7 +190,7 @@ def block_problems(
         return Problem(f'block, {arch}', L, make, rungs, oracle, 8, 8*L*sum(p.numel() for p in block.parameters() if p.dim() == 2), beside=beside)
     return [problem(arch) for arch in list_archs() if L <= ATTENTION_MAX or arch not in QUADRATIC]
 
-# %% ../nbs/62_bench.ipynb #e8918838
+# %% ../nbs/62_bench.ipynb #2350ea32
 default_lengths = 256, 1024, 4096, 16384, 65536
 
 def run_bench(
@@ -209,7 +209,7 @@ def run_bench(
             new = problem.measure(repeats)
             for row in new: show(problem.line(row))
             rows += new
-    if out is not None: atomic_write(out, ''.join(json.dumps(r | about) + '\n' for r in rows))
+    if out is not None and rows: atomic_write(out, ''.join(json.dumps(r | about) + '\n' for r in rows))
     return rows
 
 def load_bench(
@@ -255,7 +255,7 @@ def plot_bench(
     ax.legend(fontsize=8)
     return ax
 
-# %% ../nbs/62_bench.ipynb #b9c04a8a
+# %% ../nbs/62_bench.ipynb #5bbeb870
 @command
 def lrpt_bench(
     suite:str, # 'all', or one of: block, conv, data, kernel, scan
@@ -276,8 +276,8 @@ def lrpt_bench(
     try:
         for name in suites if suite == 'all' else [suite]:
             path = Path(out)/f'bench-{name}.jsonl'
-            with seed_scope(0): run_bench(name, wanted, repeats, path)
-            print(f'written to {path}')
+            with seed_scope(0): rows = run_bench(name, wanted, repeats, path)
+            print(f'written to {path}' if rows else f'{name}: nothing is measured at these lengths')
     except ParityError as e: raise SystemExit(f'lrpt_bench: {e}')
     finally: limit_threads(before)
 
