@@ -38,10 +38,10 @@ def clean_labels(
         raise ValueError(f"row {int(np.argmax(bad.reshape(len(y), -1).any(1)))} of y is not a finite float32 number")
     return y
 
-# %% ../nbs/39_targets.ipynb #5448c800
+# %% ../nbs/39_targets.ipynb #d4ff0e95
 kinds = ('auto', 'class', 'multilabel', 'regression', 'dense', 'dense_regression', 'none')
 ignored = -100 # torch's own mark for a label that does not count
-def _unlabelled(o): return o is None or o != o
+def _unlabelled(o): return o is None or o != o or o == ignored
 
 # %% ../nbs/39_targets.ipynb #5115a52e
 def clean_steps(
