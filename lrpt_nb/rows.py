@@ -242,15 +242,27 @@ def _opened(address):
     if isinstance(address, tuple): return Ragged(*map(_opened, address))
     return np.memmap(mode='r', **address) if isinstance(address, dict) else address
 
-# %% ../nbs/35_rows.ipynb #2b9c6861
-def _stored_rows(x, lengths, x_kind, symbols, times):
+# %% ../nbs/35_rows.ipynb #2b020308
+def _settle_layout(x, layout):
+    "A memory map of values with its steps before its channels, or an error that says how to make it so."
+    ragged = isinstance(x, Ragged)
+    L, C = (x.lengths.max(), *x.shape_tail) if ragged else x.shape[1:]
+    if layout != 'NCL': _check_layout(len(x), int(L), C, layout); return x
+    if 1 in (L, C) and not ragged: return x.reshape(len(x), C, L) # one channel or one step: the same numbers in the same order
+    raise ValueError(f"layout='NCL' is for arrays in memory; rows on disk are read as (L, C) and not turned, and x has rows of shape {(int(L), C)}. "
+                     +("Store each row transposed" if ragged else "Store them transposed, np.save(file, x.transpose(0, 2, 1)),") + " and leave layout out")
+
+def _stored_rows(x, lengths, x_kind, layout, symbols, times):
     "`StoredRows` of a memory map."
+    check_choice('x_kind', x_kind, ('auto', 'values', 'tokens')); check_choice('layout', layout, ('auto', 'NLC', 'NCL'))
     if times is not None: raise ValueError("times is not supported for rows on disk; pass arrays in memory, or store the stamps as a channel")
     if len(x) == 0: raise ValueError("x is empty: it has no rows")
     tail, kind = x.shape_tail if isinstance(x, Ragged) else x.shape[2:], x.dtype.kind
     if kind not in 'biuf': raise TypeError(f"x has dtype {x.dtype}; accepted: real numbers, integers")
     if not isinstance(x, Ragged) and x.ndim < 2 or len(tail) > 1: raise ValueError(f"x must be (N, L) or (N, L, C); got a memory map of shape {getattr(x, 'shape', tail)}")
+    if isinstance(x, Ragged) and (x.lengths == 0).any(): raise ValueError(f"row {int(np.argmin(x.lengths))} of x is empty; every sequence needs at least one step")
     if x_kind == 'auto': x_kind = 'tokens' if symbols is not None or (kind in 'biu' and not tail) else 'values'
+    if x_kind == 'values' and tail: x = _settle_layout(x, layout)
     if lengths is not None:
         if isinstance(x, Ragged): raise ValueError("lengths belongs to a padded array; rows of unequal length already say how long each is")
         lengths = _check_lengths(lengths, len(x), x.shape[1])
@@ -263,7 +275,7 @@ def _stored_rows(x, lengths, x_kind, symbols, times):
     rows.symbols = list(range(int(seen[-1])+1)) if symbols is None else list(symbols)
     return rows
 
-# %% ../nbs/35_rows.ipynb #b373d716
+# %% ../nbs/35_rows.ipynb #b0abf17e
 def read_rows(
     x, # `(N, L)` or `(N, L, C)` array or tensor, a list of arrays, or a list of strings
     lengths=None, # Real length of each row of a padded array
@@ -274,7 +286,7 @@ def read_rows(
     times=None # Time stamps of the steps: `(N, L)` or one array a row
 ) -> Rows: # Or `StoredRows`, when `x` is a memory map
     "Understand `x`: values or tokens, dense or unequal."
-    if is_stored(x): return _stored_rows(x, lengths, x_kind, symbols, times)
+    if is_stored(x): return _stored_rows(x, lengths, x_kind, layout, symbols, times)
     rows = _read(x, lengths, x_kind, layout, tokenizer)
     if symbols is not None: rows.symbols = _named(rows, symbols)
     if times is not None: rows.times = _read_times(times, rows)
