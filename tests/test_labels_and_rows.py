@@ -1,8 +1,13 @@
 "Labels and rows as people hold them: conventions of other libraries, containers of other libraries, and errors that name what is wrong."
+from collections import UserDict
+
 import numpy as np
 import pytest
+import torch
 
 from lrpt_nb.data import seq_dls
+from lrpt_nb.learner import load_learner, sp_learner
+from lrpt_nb.rows import read_rows
 from lrpt_nb.storage import Ragged
 from lrpt_nb.targets import TargetPrep
 
@@ -52,3 +57,47 @@ def test_rows_of_unequal_length_on_disk_have_steps_first(tmp_path):
     with pytest.raises(ValueError, match="layout='NCL'"): seq_dls(ragged, y, layout='NCL')
     with pytest.raises(ValueError, match='NCL'): seq_dls(Ragged(r.randn(400, 30), np.arange(0, 401, 10)), y)
     with pytest.raises(ValueError, match='row 2 of x is empty'): seq_dls(Ragged(r.randn(3), [0, 1, 2, 2, 3]), list('abab'))
+
+# tokenizers
+
+texts = ['the cat sat.', 'a dog, too!']*20
+class Mapping(UserDict):
+    "What transformers' BatchEncoding is."
+class HF:
+    def __call__(self, s): return Mapping(input_ids=[len(w) for w in s.split()], attention_mask=[1]*len(s.split()))
+
+@pytest.mark.parametrize('tokenizer', (HF(), lambda s: dict(HF()(s)), lambda s: {k: np.array(v) for k, v in HF()(s).items()}, lambda s: torch.tensor(HF()(s)['input_ids'])), ids=('UserDict', 'dict', 'array', 'tensor'))
+def test_a_mapping_is_read_by_its_ids(tokenizer):
+    dls = seq_dls(texts, y, tokenizer=tokenizer, valid=[0, 1])
+    assert sorted(dls.prep.symbols[2:]) == [1, 3, 4]
+    assert dls.prep.decode(*(o[0] for o in dls.test_dl(['the cat sat.']).dataset.batch([0])[:2])) == [3, 3, 4]
+
+@pytest.mark.parametrize('bad,words', ((lambda s: dict(ids=[1]), 'input_ids'), (lambda s: None, 'NoneType'), (lambda s: [[1, 2]], 'list'), (lambda s: np.array([[1, 2]]), 'list'), (lambda s: 3, 'int'), (lambda s: [None], 'NoneType'),
+    (lambda s: {'a', 'b'}, 'set'), (lambda s: torch.tensor([[1]]), 'list'), (lambda s: Mapping(input_ids=[[1, 2]]), 'list'), (3, 'int'), ([str.split], 'list')))
+def test_a_tokenizer_that_gives_no_symbols_is_named(bad, words):
+    with pytest.raises(TypeError, match=f'tokenizer.*{words}'): seq_dls(texts, y, tokenizer=bad)
+
+def test_what_tokenizers_may_return_is_read_as_before():
+    for tokenizer, want in ((str.lower, list('ab a')), (str.split, ['AB', 'A']), (lambda s: iter(s), list('AB A')), (lambda s: zip(s, s[1:]), [('A', 'B'), ('B', ' '), (' ', 'A')]), (str.encode, list(b'AB A')), (None, list('AB A')), (tuple, list('AB A'))):
+        rows = read_rows(['AB A'], tokenizer=tokenizer)
+        assert [rows.symbols[i] for i in rows.x[0]] == want
+
+def test_tokenizers_by_name(tmp_path):
+    for name, want in (('char', list('né, a')), ('byte', list('né, a'.encode())), ('word', ['né', ',', 'a'])):
+        rows = read_rows(['né, a'], tokenizer=name)
+        assert [rows.symbols[i] for i in rows.x[0]] == want
+    for x in texts, np.zeros((40, 3)):
+        with pytest.raises(ValueError, match="tokenizer='words' is not known; accepted: 'char', 'byte', 'word'"): seq_dls(x, y, tokenizer='words')
+    with pytest.raises(ValueError, match='row 1 of x is empty'): read_rows(['a', ' '], tokenizer='word')
+    learn = sp_learner(seq_dls(texts, y, tokenizer='word', bs=8), 's4d', size='tiny', seed=0)
+    learn.export(tmp_path/'m.pkl')
+    again = load_learner(tmp_path/'m.pkl')
+    assert again.dls.prep.read_kw['tokenizer'] == 'word'
+    assert torch.equal(again.get_preds(dl=again.dls.test_dl(texts[:3]))[0], learn.get_preds(dl=learn.dls.test_dl(texts[:3]))[0])
+
+def test_a_tokenizer_of_transformers():
+    tokenizers, transformers = pytest.importorskip('tokenizers'), pytest.importorskip('transformers')
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({'[UNK]': 0, 'the': 1, 'cat': 2}, unk_token='[UNK]'))
+    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    rows = read_rows(['the cat', 'the dog sat'], tokenizer=transformers.PreTrainedTokenizerFast(tokenizer_object=words))
+    assert rows.symbols == [0, 1, 2] and rows.x.tolist() == [[1, 2, -1], [1, 0, 0]]
