@@ -127,7 +127,13 @@ def _token_rows(x, lengths, tokenizer):
     if x.shape[1] == 0: raise ValueError("x has no steps: its length axis is 0")
     return Rows(x.astype(np.int64), lengths, [s.item() if isinstance(s, np.generic) else s for s in symbols])
 
-# %% ../nbs/35_rows.ipynb #6965a902
+# %% ../nbs/35_rows.ipynb #dc0543ae
+def _row(o):
+    "A row as an array; text that numpy or pandas hold as objects as text."
+    o = np.asarray(o)
+    return o.astype(str) if o.dtype == object and all(isinstance(s, str) for s in o.flat) else o
+
+# %% ../nbs/35_rows.ipynb #9701c282
 def _read(x, lengths, x_kind, layout, tokenizer):
     "`Rows` from what lies in memory."
     check_choice('x_kind', x_kind, ('auto', 'values', 'tokens')); check_choice('layout', layout, ('auto', 'NLC', 'NCL'))
@@ -148,12 +154,15 @@ def _read(x, lengths, x_kind, layout, tokenizer):
         if all(isinstance(o, str) for o in x): probe = np.array(['a'])
         else:
             if any(isinstance(o, str) for o in x): raise TypeError(f"x mixes strings and {next(type(o).__name__ for o in x if not isinstance(o, str))}")
-            x = [np.asarray(o) for o in x]
+            x = [_row(o) for o in x]
             if any(o.ndim == 0 for o in x):
                 raise ValueError(f"x is a list of single numbers; a set of sequences has two axes or more (for one sequence pass [x])")
-            probe = np.empty(0, np.result_type(*x)) if all(o.dtype.kind in 'biuf' for o in x) else next(o for o in x if o.dtype.kind not in 'biuf')
+            if any(o.dtype.kind == 'U' for o in x) and (odd := [i for i, o in enumerate(x) if o.dtype.kind in 'biuf' and o.size]): raise TypeError(f"row {odd[0]} of x holds {x[odd[0]].dtype}, others text")
+            probe = np.empty(0, np.result_type(*x)) if all(o.dtype.kind in 'biuf' for o in x) else next((o for o in x if o.dtype.kind not in 'biufU'), np.array(['a']))
         if lengths is not None: raise ValueError("lengths belongs to a padded array; a list already says how long each row is")
-    if probe.dtype.kind not in 'biufU': raise TypeError(f"x has dtype {probe.dtype}; accepted: real numbers, integers, strings")
+    if probe.dtype.kind not in 'biufU':
+        where = 'x' if x is probe else f'row {next(i for i, o in enumerate(x) if o is probe)} of x'
+        raise TypeError(f"{where} has dtype {probe.dtype}; accepted: real numbers, integers, strings")
     rank = x.ndim if isinstance(x, np.ndarray) else 1+max(np.ndim(o) for o in x)
     if x_kind == 'auto': x_kind = 'tokens' if probe.dtype.kind in 'biuU' and rank <= 2 else 'values'
     if x_kind == 'values' and probe.dtype.kind == 'U': raise TypeError("x holds strings; they can only be tokens")

@@ -2,6 +2,7 @@
 from collections import UserDict
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -101,3 +102,22 @@ def test_a_tokenizer_of_transformers():
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     rows = read_rows(['the cat', 'the dog sat'], tokenizer=transformers.PreTrainedTokenizerFast(tokenizer_object=words))
     assert rows.symbols == [0, 1, 2] and rows.x.tolist() == [[1, 2, -1], [1, 0, 0]]
+
+# containers of other libraries
+
+words = [['on', 'off'], ['on', 'hold', 'on'], ['off']]
+@pytest.mark.parametrize('wrap', (lambda o: np.array(o, object), pd.Series, lambda o: pd.Series(o, dtype=object), lambda o: pd.Series(o).astype('category'), lambda o: pd.Index(o)))
+def test_rows_of_text_are_token_rows(wrap):
+    want, got = read_rows(words), read_rows([wrap(o) for o in words])
+    assert got.symbols == want.symbols == ['hold', 'off', 'on']
+    np.testing.assert_array_equal(got.x, want.x)
+    column = np.empty(3, object); column[:] = [wrap(o) for o in words]
+    np.testing.assert_array_equal(read_rows(column).x, want.x)
+
+@pytest.mark.parametrize('bad', (['on', None], ['on', 3], [None]))
+def test_rows_that_are_not_all_text_are_named(bad):
+    with pytest.raises(TypeError, match='row 1 of x .*object'): read_rows([np.array(['a', 'b'], object), np.array(bad, object)])
+    with pytest.raises(ValueError, match='row 1 of x is empty'): read_rows([np.array(['a', 'b'], object), np.array([], object)])
+
+def test_text_and_numbers_do_not_mix():
+    with pytest.raises(TypeError, match='row 1 of x .*int64.*text'): read_rows([['a', 'b'], [1, 2]])
