@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['clean_labels', 'clean_steps', 'TargetPrep', 'class_weights', 'row_weights']
 
-# %% ../nbs/39_targets.ipynb #4fe714bf
+# %% ../nbs/39_targets.ipynb #560dd5b9
 import warnings
 
 import numpy as np
@@ -13,13 +13,15 @@ import torch
 from fastai.data.transforms import CategoryMap
 
 from .core import check_choice
+from .rows import whole_column
 
-# %% ../nbs/39_targets.ipynb #4cbdda0a
+# %% ../nbs/39_targets.ipynb #09b12869
 def clean_labels(
     y # Labels in any container, or None
 ): # An array, a list of label collections, or None
     "One container for all that labels come in; a missing or unreadable label is an error that names its row."
     if y is None: return None
+    y = whole_column(y)
     if isinstance(y, torch.Tensor): y = (y.detach().float() if y.is_floating_point() else y.detach()).cpu().numpy()
     elif hasattr(y, 'to_numpy') and y.ndim == 2: return clean_labels(y.to_numpy()[:, 0] if y.shape[1] == 1 else y.to_numpy()) # a frame
     elif isinstance(y, np.ndarray) and y.dtype == object or hasattr(y, 'to_numpy'): y = y.tolist()
@@ -43,12 +45,13 @@ kinds = ('auto', 'class', 'multilabel', 'regression', 'dense', 'dense_regression
 ignored = -100 # torch's own mark for a label that does not count
 def _unlabelled(o): return o is None or o != o or o == ignored
 
-# %% ../nbs/39_targets.ipynb #5115a52e
+# %% ../nbs/39_targets.ipynb #19141c4d
 def clean_steps(
     y, # `(N, L)` or one array a row
     lengths # Steps of each row `(N,)`
 ) -> list: # Of arrays, one label a step
     "Labels of steps, cut to the real length of each row; an error names the row that does not fit."
+    y = whole_column(y)
     if isinstance(y, torch.Tensor): y = y.detach().cpu().numpy()
     if hasattr(y, 'to_numpy'): y = y.to_numpy()
     items = [o.detach().cpu().numpy() if isinstance(o, torch.Tensor) else np.asarray(o) for o in y]

@@ -1,5 +1,6 @@
 "Labels and rows as people hold them: conventions of other libraries, containers of other libraries, and errors that name what is wrong."
 from collections import UserDict
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pandas as pd
@@ -121,3 +122,48 @@ def test_rows_that_are_not_all_text_are_named(bad):
 
 def test_text_and_numbers_do_not_mix():
     with pytest.raises(TypeError, match='row 1 of x .*int64.*text'): read_rows([['a', 'b'], [1, 2]])
+
+class Column:
+    "What `ds['text']` of Hugging Face's datasets is: a sequence, read when sliced."
+    def __init__(self, o): self.o = o
+    def __len__(self): return len(self.o)
+    def __getitem__(self, i): return self.o[i]
+Column.__module__ = 'datasets.arrow_dataset'
+
+@pytest.mark.parametrize('texts', (['ab', 'c', 'ba', 'b']*10, [[1., 2], [3., 4]]*20, [[5, 6], [7]]*20))
+def test_columns_of_datasets_are_what_they_hold(texts):
+    want = seq_dls(texts, y)
+    columns = [lambda o: Column(o)]
+    try: import datasets; columns.append(lambda o: datasets.Dataset.from_dict(dict(o=o))['o'])
+    except ImportError: pass
+    for wrap in columns:
+        for labels in y, wrap(y), wrap([0., .5]*20), wrap([['a'], ['a', 'b']]*20):
+            got = seq_dls(wrap(texts), labels)
+            assert torch.equal(got.train_ds.x, want.train_ds.x) and got.kind in ('class', 'regression', 'multilabel')
+        assert torch.equal(want.test_dl(wrap(texts), wrap(y)).dataset.y, want.test_dl(texts, y).dataset.y)
+        steps = wrap([[0]*len(o) for o in texts])
+        assert seq_dls(texts, steps, kind='dense').kind == 'dense'
+
+# time stamps
+
+dt0, utc, plus = datetime(2026, 1, 1), timezone.utc, timezone(timedelta(hours=2))
+hours = [0, 1, 3, 7]
+@pytest.mark.parametrize('make', (lambda: pd.DatetimeIndex([dt0+timedelta(hours=h) for h in hours]).tz_localize('Europe/Berlin'), lambda: pd.Series([dt0+timedelta(hours=h) for h in hours]).dt.tz_localize('UTC'),
+    lambda: [dt0+timedelta(hours=h) for h in hours], lambda: [dt0.replace(tzinfo=plus)+timedelta(hours=h) for h in hours], lambda: [(dt0+timedelta(hours=h)).replace(tzinfo=utc).astimezone((utc, plus)[h % 2]) for h in hours],
+    lambda: [timedelta(hours=h) for h in hours], lambda: [pd.Timestamp(dt0+timedelta(hours=h)) for h in hours], lambda: np.array([dt0+timedelta(hours=h) for h in hours], 'M8[ns]'), lambda: pd.to_timedelta(hours, 'h'),
+    lambda: [dt0+timedelta(hours=h) for h in hours]+[None]*3, lambda: [dt0+timedelta(hours=h) for h in hours]+[pd.NaT]*3))
+def test_dates_of_any_kind_are_seconds(make):
+    t = make()
+    rows = read_rows(np.zeros((2, len(t))), lengths=[4, 4], times=[t, t])
+    assert rows.times[:, :4].tolist() == [[3600.*h for h in hours]]*2
+
+def test_clocks_that_change_are_read_in_utc():
+    t = pd.date_range('2026-10-25', periods=5, freq='h', tz='Europe/Berlin')                 # 2 o'clock comes twice
+    assert np.diff(read_rows(np.zeros((1, 5)), times=[t]).times).tolist() == [[3600.]*4]
+    ns = pd.DatetimeIndex(['2026-01-01 00:00:00.000000001', '2026-01-01 00:00:00.000000004'], tz='UTC')
+    assert read_rows(np.zeros((1, 2)), times=[ns]).times[0, 1] == pytest.approx(3e-9)
+
+@pytest.mark.parametrize('bad,error,words', (([dt0, None], ValueError, 'row 0 of times is missing at step 1'), ([dt0, pd.NaT], ValueError, 'missing at step 1'), ([None, dt0], ValueError, 'missing at step 0'), ([dt0+timedelta(1), dt0], ValueError, 'backwards at step 1'),
+    ([dt0, dt0.replace(tzinfo=utc)], TypeError, 'row 0 .*time zone'), (['a', 'b'], TypeError, 'numbers or dates'), ([dt0, 3], TypeError, 'numbers or dates'), ([dt0, timedelta(1)], TypeError, 'row 0 .*numbers or dates')))
+def test_dates_that_cannot_be_read_are_named(bad, error, words):
+    with pytest.raises(error, match=words): read_rows(np.zeros((1, 2)), times=[bad])
