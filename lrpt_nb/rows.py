@@ -5,10 +5,12 @@
 # %% auto #0
 __all__ = ['tokenizers', 'Rows', 'check_tokenizer', 'whole_column', 'is_stored', 'StoredRows', 'read_rows']
 
-# %% ../nbs/35_rows.ipynb #25a14ab7
+# %% ../nbs/35_rows.ipynb #9a24ba69
 import mmap, re, warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from datetime import date, timedelta, timezone
+from numbers import Real
 
 import numpy as np
 import torch
@@ -179,13 +181,29 @@ def _read(x, lengths, x_kind, layout, tokenizer):
         warnings.warn(f"x holds {len(rows.symbols)} different integers and is read as tokens; pass x_kind='values' if they are measurements, or x_kind='tokens' to say so", stacklevel=3)
     return rows
 
-# %% ../nbs/35_rows.ipynb #4a12aef7
+# %% ../nbs/35_rows.ipynb #00f4a924
 def _named(rows, symbols):
     "The symbols behind integer codes."
     if not rows.is_tokens or any(not isinstance(s, (int, np.integer)) or isinstance(s, bool) for s in rows.symbols): raise ValueError("symbols belongs to integer codes (N, L); x holds something else")
     if bad := [c for c in rows.symbols if not 0 <= c < len(symbols)]: raise ValueError(f"x holds the code {bad[0]}, but symbols names {len(symbols)}, 0 ... {len(symbols)-1}")
     return [symbols[c] for c in rows.symbols]
 
+def _dates(t, i):
+    "Times of row `i` that numpy holds as objects, as numbers or numpy's dates; those with a time zone in UTC."
+    gone = [o is None or o != o for o in t]
+    real = [o for o, g in zip(t, gone) if not g]
+    def plain(o): # pandas' own conversion keeps nanoseconds
+        if isinstance(o, timedelta): return o.to_timedelta64() if hasattr(o, 'to_timedelta64') else np.timedelta64(o)
+        if hasattr(o, 'to_datetime64'): return o.to_datetime64()
+        return np.datetime64(o.astimezone(timezone.utc).replace(tzinfo=None) if getattr(o, 'tzinfo', None) else o)
+    if all(isinstance(o, Real) for o in real): return np.array([np.nan if g else float(o) for o, g in zip(t, gone)])
+    if all(isinstance(o, (date, np.datetime64)) for o in real):
+        if len({getattr(o, 'tzinfo', None) is None for o in real}) > 1: raise TypeError(f"row {i} of times mixes dates with and without a time zone")
+        return np.array([np.datetime64('NaT') if g else plain(o) for o, g in zip(t, gone)])
+    if all(isinstance(o, timedelta) for o in real): return np.array([np.timedelta64('NaT') if g else plain(o) for o, g in zip(t, gone)])
+    return t
+
+# %% ../nbs/35_rows.ipynb #69ca1fb1
 def _read_times(times, rows):
     "Time stamps `(N, L)` in float64, zero in the padding."
     if rows.is_tokens: raise ValueError("times belongs to values; x holds tokens (put the time between events into tokens of its own)")
@@ -200,6 +218,7 @@ def _read_times(times, rows):
     for i, (t, n) in enumerate(zip(items, lengths)):
         if t.ndim != 1 or len(t) not in (n, L): raise ValueError(f"row {i} of times has shape {t.shape}; that row of x has {n} steps")
         t = t[:n]
+        if t.dtype == object: t = _dates(t, i)
         if t.dtype.kind in 'mM': t = (t-t[0])/np.timedelta64(1, 's')
         if t.dtype.kind not in 'biuf': raise TypeError(f"times must be numbers or dates; row {i} is {t.dtype}")
         t = t.astype(np.float64)

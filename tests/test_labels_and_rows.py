@@ -164,6 +164,6 @@ def test_clocks_that_change_are_read_in_utc():
     assert read_rows(np.zeros((1, 2)), times=[ns]).times[0, 1] == pytest.approx(3e-9)
 
 @pytest.mark.parametrize('bad,error,words', (([dt0, None], ValueError, 'row 0 of times is missing at step 1'), ([dt0, pd.NaT], ValueError, 'missing at step 1'), ([None, dt0], ValueError, 'missing at step 0'), ([dt0+timedelta(1), dt0], ValueError, 'backwards at step 1'),
-    ([dt0, dt0.replace(tzinfo=utc)], TypeError, 'row 0 .*time zone'), (['a', 'b'], TypeError, 'numbers or dates'), ([dt0, 3], TypeError, 'numbers or dates'), ([dt0, timedelta(1)], TypeError, 'row 0 .*numbers or dates')))
+    ([dt0, dt0.replace(tzinfo=utc)], TypeError, 'row 0 .*time zone'), (['a', 'b'], TypeError, 'numbers or dates'), ([dt0, 3], TypeError, 'numbers or dates'), ([dt0, timedelta(1)], TypeError, 'numbers or dates; row 0')))
 def test_dates_that_cannot_be_read_are_named(bad, error, words):
     with pytest.raises(error, match=words): read_rows(np.zeros((1, 2)), times=[bad])
