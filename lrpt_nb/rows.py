@@ -91,9 +91,9 @@ def _symbols(text, tokenizer):
         if s is None or not isinstance(s, Hashable): refuse(f"a list of {type(s).__name__}")
     return out
 
-# %% ../nbs/35_rows.ipynb #649e2e79
-def _value_rows(x, lengths, layout):
-    "`Rows` of real values from a dense array or a list of arrays."
+# %% ../nbs/35_rows.ipynb #e7bc6dac
+def _value_rows(x, lengths, layout, at=None):
+    "`Rows` of real values from a dense array or a list of arrays; `at` holds the numbers by which an error names rows."
     if isinstance(x, np.ndarray):
         if x.ndim not in (2, 3): raise ValueError(f"x must be (N, L) or (N, L, C); got an array of shape {x.shape}")
         x = x[..., None] if x.ndim == 2 else x.transpose(0, 2, 1) if layout == 'NCL' else x
@@ -112,7 +112,7 @@ def _value_rows(x, lengths, layout):
         x, lengths = _pad([o.astype(wide) for o in items], 0)
     x = np.ascontiguousarray(x, dtype=np.float32 if np.result_type(x.dtype, np.float32) == np.float32 else np.float64) # float32 would round a small signal off a large offset
     if lengths is not None: x = np.where((np.arange(x.shape[1]) < lengths[:, None])[..., None], x, np.float32(0))
-    if (bad := (np.abs(x) > np.finfo(np.float32).max).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(bad))} of x holds an infinite value; mark missing values as NaN")
+    if (bad := (np.abs(x) > np.finfo(np.float32).max).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(bad) if at is None else at[np.argmax(bad)])} of x holds an infinite value; mark missing values as NaN")
     return Rows(x, lengths)
 
 def _token_rows(x, lengths, tokenizer):
@@ -227,7 +227,7 @@ def _read_times(times, rows):
         out[i, :n] = t-t[0]
     return out
 
-# %% ../nbs/35_rows.ipynb #e3272114
+# %% ../nbs/35_rows.ipynb #406859c7
 def is_stored(
     x # What a user handed over
 ) -> bool:
@@ -271,7 +271,7 @@ class StoredRows:
         else: x, lengths = np.asarray(self.x[at]), None if self.lengths is None else self.lengths[idxs]
         real = None if lengths is None else np.arange(x.shape[1]) < lengths[:, None]
         if self.is_tokens: return Rows(x.astype(np.int64) if real is None else np.where(real, x.astype(np.int64), -1), lengths, self.symbols)
-        return _value_rows(x if x.ndim == 3 else x[..., None], lengths if real is None or not real.all() else None, 'NLC')
+        return _value_rows(x if x.ndim == 3 else x[..., None], lengths if real is None or not real.all() else None, 'NLC', at)
 
     def digest(self,
         h # With a method `update`

@@ -167,3 +167,18 @@ def test_clocks_that_change_are_read_in_utc():
     ([dt0, dt0.replace(tzinfo=utc)], TypeError, 'row 0 .*time zone'), (['a', 'b'], TypeError, 'numbers or dates'), ([dt0, 3], TypeError, 'numbers or dates'), ([dt0, timedelta(1)], TypeError, 'numbers or dates; row 0')))
 def test_dates_that_cannot_be_read_are_named(bad, error, words):
     with pytest.raises(error, match=words): read_rows(np.zeros((1, 2)), times=[bad])
+
+# rows on disk are named by their place in the user's array
+
+def test_an_infinite_value_on_disk_is_named_by_its_row(tmp_path):
+    x = r.randn(40, 12, 2); x[33, 4, 1] = np.inf
+    rows = read_rows(on_disk(tmp_path, x))
+    rows.block = 100
+    for read in (lambda: list(rows.blocks()), lambda: rows.read([5, 33, 1]), lambda: rows.take([33, 2]).read([1, 0]), lambda: seq_dls(on_disk(tmp_path, x), y, valid=[0, 1])):
+        with pytest.raises(ValueError, match='row 33 of x holds an infinite value'): read()
+    with pytest.raises(ValueError, match='row 33 of x holds an infinite value'): read_rows(x)
+
+def test_a_value_on_disk_too_far_from_training_is_named_by_its_row(tmp_path):
+    x = r.randn(40, 12, 2)*1e-30; x[33, 4, 1] = 1e30
+    dls = seq_dls(on_disk(tmp_path, x), y, valid=[2, 33])
+    with pytest.raises(ValueError, match='row 33 of x is too far'): dls.valid_ds.batch([0, 1])
