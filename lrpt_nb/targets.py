@@ -15,22 +15,29 @@ from fastai.data.transforms import CategoryMap
 from .core import check_choice
 from .rows import whole_column
 
-# %% ../nbs/39_targets.ipynb #09b12869
+# %% ../nbs/39_targets.ipynb #c6372be8
+def _names_labels(flat):
+    "Whether entries of lists of equal length name labels: not all 0 and 1, and none missing, nested or fractional."
+    return not any(s is None or s != s or isinstance(s, (list, tuple)) or isinstance(s, float) and s % 1 for s in flat) and not all(s in (0, 1) for s in flat)
+
+# %% ../nbs/39_targets.ipynb #62b47460
 def clean_labels(
-    y # Labels in any container, or None
+    y, # Labels in any container, or None
+    kind:str='auto', # Kind of `y` if it is known: with 'multilabel' lists of equal length are label collections, unless all of 0 and 1
+    lists:bool=False # Whether rows are label collections whatever their lengths
 ): # An array, a list of label collections, or None
     "One container for all that labels come in; a missing or unreadable label is an error that names its row."
     if y is None: return None
     y = whole_column(y)
     if isinstance(y, torch.Tensor): y = (y.detach().float() if y.is_floating_point() else y.detach()).cpu().numpy()
-    elif hasattr(y, 'to_numpy') and y.ndim == 2: return clean_labels(y.to_numpy()[:, 0] if y.shape[1] == 1 else y.to_numpy()) # a frame
+    elif hasattr(y, 'to_numpy') and y.ndim == 2: return clean_labels(y.to_numpy()[:, 0] if y.shape[1] == 1 else y.to_numpy(), kind, lists) # a frame
     elif isinstance(y, np.ndarray) and y.dtype == object or hasattr(y, 'to_numpy'): y = y.tolist()
     if isinstance(y, (str, bytes)) or not hasattr(y, '__len__'): raise TypeError(f"y must hold one label a row, not {type(y).__name__}")
     if not isinstance(y, np.ndarray):
         y = [o.tolist() if isinstance(o, (torch.Tensor, np.ndarray, np.generic)) else o for o in y]
         if y and all(isinstance(o, (list, tuple, set, frozenset)) for o in y):
-            if not any(len(o) for o in y): raise ValueError("y holds no label: every row's collection is empty")
-            if len(set(map(len, y))) > 1 or any(isinstance(o, (set, frozenset)) or any(isinstance(s, str) for s in o) for o in y): return y
+            if not lists and not any(len(o) for o in y): raise ValueError("y holds no label: every row's collection is empty")
+            if lists or len(set(map(len, y))) > 1 or kind == 'multilabel' and _names_labels([s for o in y for s in o]) or any(isinstance(o, (set, frozenset)) or any(isinstance(s, str) for s in o) for o in y): return y
         for i, o in enumerate(y):
             if o is None or (isinstance(o, float) and o != o): raise ValueError(f"row {i} of y is missing; leave rows without a label out, or give them to pretraining alone")
         y = np.asarray(y)
@@ -62,7 +69,7 @@ def clean_steps(
         if o.dtype.kind not in 'biufUSO': raise TypeError(f"row {i} of y has dtype {o.dtype}; accepted: text, integers, real numbers")
     return [o[:n] for o, n in zip(items, lengths)]
 
-# %% ../nbs/39_targets.ipynb #798aaee5
+# %% ../nbs/39_targets.ipynb #df50612a
 class TargetPrep:
     "Kind, vocabulary and scale of the labels; `encode` gives tensors, `decode` gives labels back."
     def __init__(self,
@@ -77,7 +84,7 @@ class TargetPrep:
             if kind not in ('auto', 'none'): raise ValueError(f"kind={kind!r} needs y, which was not given")
             return
         if kind in ('dense', 'dense_regression'): return self._dense(clean_steps(y, lengths), kind)
-        y = clean_labels(y)
+        y = clean_labels(y, kind)
         self.lists = isinstance(y, list)
         if self.lists:
             if kind not in ('auto', 'multilabel'): raise ValueError(f"y is a list of label lists; kind={kind!r} does not fit")
@@ -127,7 +134,7 @@ class TargetPrep:
         "Labels to a tensor: class index `(N,)`, multi-hot `(N, K)`, float32 numbers, or the like for every step `(N, L)`, with steps that do not count as -100 or NaN."
         if self.kind == 'none' or y is None: return None
         if self.is_dense: return self._encode_dense(clean_steps(y, lengths))
-        y = clean_labels(y)
+        y = clean_labels(y, lists=self.lists)
         if self.lists:
             if not isinstance(y, list): raise ValueError(f"y must hold a collection of labels a row, as in training; got {y.dtype} {y.shape}")
             index = self._index(s for o in y for s in o)

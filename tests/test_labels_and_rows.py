@@ -182,3 +182,25 @@ def test_a_value_on_disk_too_far_from_training_is_named_by_its_row(tmp_path):
     x = r.randn(40, 12, 2)*1e-30; x[33, 4, 1] = 1e30
     dls = seq_dls(on_disk(tmp_path, x), y, valid=[2, 33])
     with pytest.raises(ValueError, match='row 33 of x is too far'): dls.valid_ds.batch([0, 1])
+
+# label collections of equal length
+
+def test_label_lists_of_equal_length_are_collections_when_asked():
+    lists = [[3, 7], [7, 9]]*20
+    for o in lists, [tuple(s) for s in lists], [np.array(s) for s in lists], pd.Series(lists):
+        a = TargetPrep(o, 'multilabel')
+        assert list(a.vocab) == [3, 7, 9] and a.encode(o[:2]).tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert list(TargetPrep([[0, 1], [1, 1]], 'multilabel').vocab) == list(TargetPrep([[0, 1], [1, 1]]).vocab) == [0, 1]
+    assert TargetPrep([[0, 1], [1, 1]], 'multilabel').encode([[0, 1], [1, 1]]).tolist() == [[0, 1], [1, 1]]           # a matrix of 0 and 1 stays one
+    with pytest.raises(ValueError, match='0 and 1'): TargetPrep(np.array(lists), 'multilabel')
+    assert TargetPrep([[.5, 1.5], [1., 2.]]).kind == 'regression'
+
+def test_a_model_of_label_lists_takes_lists_of_equal_length():
+    dls = seq_dls(x, [[3, 7], [7], [9, 3, 7], []]*10)
+    assert dls.test_dl(x[:2], [[3, 7], [3, 7]]).dataset.y.tolist() == [[1, 1, 0]]*2
+    assert dls.test_dl(x[:2], [[3], [9]]).dataset.y.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert dls.test_dl(x[:2], [[], []]).dataset.y.tolist() == [[0, 0, 0]]*2
+    binary = seq_dls(x, [[0, 1], [1], [0], []]*10)
+    assert binary.test_dl(x[:2], [[0, 1], [1, 0]]).dataset.y.tolist() == [[1, 1]]*2                                     # names, not a matrix
+    with pytest.raises(ValueError, match='collection'): dls.test_dl(x[:2], np.array([[3, 7], [3, 7]]))
+    with pytest.raises(ValueError, match='not among the known.*8'): dls.test_dl(x[:2], [[3, 8], [3, 7]])
