@@ -11,7 +11,7 @@ from lrpt_nb.data import seq_dls
 from lrpt_nb.learner import load_learner, sp_learner
 from lrpt_nb.rows import read_rows
 from lrpt_nb.storage import Ragged
-from lrpt_nb.targets import TargetPrep
+from lrpt_nb.targets import TargetPrep, class_weights, label_names
 
 r = np.random.RandomState(0)
 x = r.randn(40, 12, 2).astype('f4')
@@ -204,3 +204,28 @@ def test_a_model_of_label_lists_takes_lists_of_equal_length():
     assert binary.test_dl(x[:2], [[0, 1], [1, 0]]).dataset.y.tolist() == [[1, 1]]*2                                     # names, not a matrix
     with pytest.raises(ValueError, match='collection'): dls.test_dl(x[:2], np.array([[3, 7], [3, 7]]))
     with pytest.raises(ValueError, match='not among the known.*8'): dls.test_dl(x[:2], [[3, 8], [3, 7]])
+
+# names of columns
+
+def test_columns_of_a_frame_name_the_labels():
+    frame = pd.DataFrame(dict(rain=[0, 1]*20, wind=[1, 1, 0, 0]*10))
+    t = TargetPrep(frame)
+    assert t.kind == 'multilabel' and list(t.vocab) == t.names == ['rain', 'wind'] and t.decode(torch.tensor([1, 0])) == ['rain']
+    assert t.encode(frame.iloc[:2]).tolist() == t.encode(frame.iloc[:2][['wind', 'rain']]).tolist() == t.encode(frame.iloc[:2].to_numpy()).tolist() == [[0, 1], [1, 1]]
+    with pytest.raises(ValueError, match="'wind'"): t.encode(frame[['rain']].assign(snow=0))
+    assert TargetPrep(frame.to_numpy(), names=label_names(frame)).vocab == ['rain', 'wind']                              # what seq_dls does
+    n = TargetPrep(frame+.5)
+    assert n.kind == 'regression' and n.vocab is None and n.names == ['rain', 'wind'] and n.encode(frame[['wind', 'rain']][:1]).tolist() == [[0, 1]]
+    assert class_weights({'rain': 3.}, t.encode(frame), t).tolist() == [3., 1.]
+
+def test_labels_without_names_are_numbered_as_before():
+    m = np.array([[0, 1], [1, 1]]*20)
+    for o in m, pd.DataFrame(m), pd.DataFrame(m, columns=['u', 'u']): assert list(TargetPrep(o).vocab) == [0, 1]
+    assert TargetPrep(m).names is None and list(TargetPrep(pd.DataFrame(dict(u=y))).vocab) == ['a', 'b'] and TargetPrep(y, names=['u']).vocab == ['a', 'b']
+    steps = pd.DataFrame(r.randint(0, 2, (40, 12)), columns=[f't{i}' for i in range(12)])
+    assert list(TargetPrep(steps, 'dense', [12]*40, names=label_names(steps)).vocab) == [0, 1]
+    for o in (m, y, None, [['a'], []]): assert label_names(o) is None
+
+@pytest.mark.parametrize('names', (['u'], ['u', 'v', 'w'], ['u', 'u']))
+def test_names_that_do_not_fit_are_named(names):
+    with pytest.raises(ValueError, match='names must be 2 different'): TargetPrep(np.eye(2), names=names)
