@@ -85,7 +85,7 @@ def _by_name(y, names):
     if gone := [o for o in names if o not in here]: raise ValueError(f"y lacks the column {gone[0]!r}, which the labels of training had; its columns: {here[:20]}. If they are in the order of training, pass y.to_numpy()")
     return y[names]
 
-# %% ../nbs/39_targets.ipynb #058516f7
+# %% ../nbs/39_targets.ipynb #b8667cd5
 class TargetPrep:
     "Kind, vocabulary and scale of the labels; `encode` gives tensors, `decode` gives labels back."
     names = None # Of the columns of `y`
@@ -114,7 +114,7 @@ class TargetPrep:
                 self.names = names
             if self.kind == 'class':
                 if y.ndim == 2 and y.shape[1] == 1: y = y[:, 0]
-                if y.ndim != 1: raise ValueError(f"kind='class' takes one label a row; y has shape {y.shape}")
+                if y.ndim != 1: raise ValueError(f"kind='class' takes one label a row; y has shape {y.shape}. kind='dense' takes one a step")
                 self.vocab = CategoryMap(np.unique(y).tolist(), sort=False)
                 if kind == 'auto' and y.dtype.kind in 'iu' and len(self.vocab) > max(20, len(y)//4):
                     warnings.warn(f"y holds {len(self.vocab)} different integers in {len(y)} rows and is read as classes; pass kind='regression' if they are quantities")
@@ -122,6 +122,8 @@ class TargetPrep:
                 if y.ndim != 2 or not np.isin(y, (0, 1)).all(): raise ValueError(f"kind='multilabel' takes a (N, K) matrix of 0 and 1, or label lists; y has shape {y.shape}")
                 self.vocab = CategoryMap(self.names or list(range(y.shape[1])), sort=False)
             elif y.dtype.kind not in 'biuf' or y.ndim > 2: raise ValueError(f"kind='regression' takes numbers (N,) or (N, K); y is {y.dtype} {y.shape}")
+            elif kind == 'auto' and y.ndim == 1 and len(found := np.unique(y)) <= 10 and not (found % 1).any():
+                warnings.warn(f"y holds {len(found)} different whole numbers as floats and is read as quantities (regression); pass kind='class' if they are classes, or kind='regression' to say so")
         self.shape = () if self.kind == 'class' or (self.kind == 'regression' and y.ndim == 1) else (len(self.vocab) if self.vocab else y.shape[1],)
         self.c = len(self.vocab) if self.vocab is not None else (self.shape[0] if self.shape else 1)
 
@@ -149,7 +151,7 @@ class TargetPrep:
         if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in 'biuf' and np.isin(y, (0, 1)).all(): return 'multilabel'
         if y.dtype.kind in 'iu' and (y.ndim == 1 or y.shape[1:] == (1,)): return 'class'
         if y.dtype.kind == 'f' and y.ndim in (1, 2): return 'regression'
-        raise ValueError(f"cannot tell what y is from {y.dtype} {y.shape}; pass kind='class', 'multilabel' or 'regression'")
+        raise ValueError(f"cannot tell what y is from {y.dtype} {y.shape}; pass kind='dense' if it holds a label for every step, else kind='class', 'multilabel' or 'regression'")
 
     def encode(self, y, lengths=None):
         "Labels to a tensor: class index `(N,)`, multi-hot `(N, K)`, float32 numbers, or the like for every step `(N, L)`, with steps that do not count as -100 or NaN."

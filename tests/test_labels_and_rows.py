@@ -1,4 +1,5 @@
 "Labels and rows as people hold them: conventions of other libraries, containers of other libraries, and errors that name what is wrong."
+import warnings
 from collections import UserDict
 from datetime import datetime, timedelta, timezone
 
@@ -229,3 +230,17 @@ def test_labels_without_names_are_numbered_as_before():
 @pytest.mark.parametrize('names', (['u'], ['u', 'v', 'w'], ['u', 'u']))
 def test_names_that_do_not_fit_are_named(names):
     with pytest.raises(ValueError, match='names must be 2 different'): TargetPrep(np.eye(2), names=names)
+
+# what y may have been meant to be
+
+def test_labels_of_steps_without_kind_are_told_of_it():
+    for o in r.randint(0, 3, (40, 12)), np.array([['a', 'b']*6]*40):
+        with pytest.raises(ValueError, match="kind='dense'"): seq_dls(x, o)
+        with pytest.raises(ValueError, match="kind='dense'"): seq_dls(x, o, kind='class')
+
+def test_whole_floats_are_asked_about():
+    for o in [1., 0.]*20, pd.Series([0., 1, 2, 9]*10), torch.tensor([3., 4.]*20):
+        with pytest.warns(UserWarning, match="(?s)regression.*kind='class'"): assert seq_dls(x, o).kind == 'regression'
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        for o, kind in (([.5, 1.]*20, 'auto'), (np.arange(40.), 'auto'), ([1., 0.]*20, 'regression'), ([1., 0.]*20, 'class'), ([1, 0]*20, 'auto'), (np.zeros((40, 1)), 'auto')): TargetPrep(o, kind)
