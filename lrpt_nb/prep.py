@@ -41,7 +41,7 @@ def _log_gaps(times, gap):
     g[:, 0] = 1
     return np.log(np.clip(g, 1e-3, 1e3)).astype(np.float32)
 
-# %% ../nbs/38_prep.ipynb #45ef798f
+# %% ../nbs/38_prep.ipynb #bf4c5abf
 class InputPrep:
     "Scaling of values or vocabulary of tokens, learned from training rows; `encode` applies it to any rows."
     def __init__(self,
@@ -101,11 +101,12 @@ class InputPrep:
 
     def scale(self,
         rows:Rows, # Values
-        lengths=None # Beyond them `x` is zeroed
+        lengths=None, # Beyond them `x` is zeroed
+        at=None # Numbers by which an error names rows
     ): # `(N, L, C)` float32
         "Values in units of the training rows' spread, with the log gap behind them."
         with np.errstate(over='ignore'): x = ((rows.x-self.mean)/self.std).astype(np.float32)
-        if (far := np.isinf(x).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(far))} of x is too far from the training rows to be scaled (mean {self.mean}, spread {self.std})")
+        if (far := np.isinf(x).any((1, 2))).any(): raise ValueError(f"row {int(np.argmax(far) if at is None else at[np.argmax(far)])} of x is too far from the training rows to be scaled (mean {self.mean}, spread {self.std})")
         if self.gap is not None: x = np.concatenate([x, _log_gaps(rows.times, self.gap)[..., None]], -1)
         if lengths is not None: x[np.arange(x.shape[1]) >= lengths[:, None]] = 0
         return x
@@ -131,7 +132,7 @@ class InputPrep:
         steps = np.exp(x[:length, -1].detach().cpu().numpy().astype(np.float64))*self.gap
         return np.cumsum(steps)-steps[0]
 
-# %% ../nbs/38_prep.ipynb #f6af154c
+# %% ../nbs/38_prep.ipynb #9d7c3e6c
 class StoredInput:
     "Encoded rows on disk: indexing reads and encodes."
     def __init__(self,
@@ -147,8 +148,9 @@ class StoredInput:
     def digest(self, h): self.rows.digest(h)
     def __getitem__(self, idxs):
         one = np.ndim(idxs) == 0
-        r = self.rows.read(np.asarray(idxs))
-        x = torch.from_numpy(self.table[r.x] if self.prep.is_tokens else self.prep.scale(r, r.lengths))
+        at = np.asarray(idxs, dtype=np.int64).reshape(-1)
+        r = self.rows.read(at)
+        x = torch.from_numpy(self.table[r.x] if self.prep.is_tokens else self.prep.scale(r, r.lengths, self.rows.idxs[at]))
         return x[0] if one else x
 
 # %% ../nbs/38_prep.ipynb #53e09427
