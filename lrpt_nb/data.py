@@ -6,7 +6,7 @@
 __all__ = ['SeqDataset', 'SeqDL', 'draw_numbers', 'row_picture', 'batch_rows', 'show_sequences', 'SeqDataLoaders', 'one_row',
            'check_settings', 'seq_dls']
 
-# %% ../nbs/40_data.ipynb #14468b19
+# %% ../nbs/40_data.ipynb #ad231b70
 import copy, hashlib, random, warnings
 
 import numpy as np
@@ -24,7 +24,7 @@ from .frames import is_table, no_labels, read_table
 from .prep import InputPrep, stack_inputs, take_rows
 from .rows import read_rows
 from .splits import check_groups, group_names, nested_subset, row_split
-from .targets import TargetPrep, class_weights as _class_weights, clean_labels, clean_steps, ignored, kinds, row_weights
+from .targets import TargetPrep, class_weights as _class_weights, clean_labels, clean_steps, ignored, kinds, label_names, row_weights
 
 # %% ../nbs/40_data.ipynb #aefb9726
 class SeqDataset:
@@ -436,7 +436,7 @@ def check_settings(
     if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1: raise ValueError(f"frac must be above 0 and at most 1, not {frac!r}")
     if not isinstance(normalize, (bool, np.bool_)): raise ValueError(f"normalize must be True or False, not {normalize!r}")
 
-# %% ../nbs/40_data.ipynb #d89575a1
+# %% ../nbs/40_data.ipynb #aeb1fb7f
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array, tensor or memory map, list of arrays, list of strings, pandas frame, Hugging Face `Dataset`
     y=None, # Labels, one a row, or one a step (`kind='dense'`); a column's name for a table; None to pretrain only
@@ -446,7 +446,7 @@ def seq_dls(
     bs:int=64, # Rows a batch
     kind:str='auto', # Kind of `y`: 'class', 'multilabel', 'regression', 'dense', 'dense_regression', 'none'
     normalize:bool=True, # Scale values by the training rows' mean and spread
-    tokenizer=None, # `str -> list of str`; characters by default
+    tokenizer=None, # `str -> list of str`, or 'char' (default), 'byte', 'word'
     frac:float=1.0, # Use this fraction of training rows; fractions with one `seed` are nested
     seed:int=0, # Of split, subset and order of batches
     x_kind:str='auto', # 'values' or 'tokens', when the dtype does not say it
@@ -489,7 +489,8 @@ def seq_dls(
     if layout == 'auto': read_kw['layout'] = 'NLC' # settled now: later rows may be shorter than they have channels
     dense = kind.startswith('dense')
     def steps(r): return np.full(len(r), r.shape[1]) if r.lengths is None else r.lengths
-    y = clean_labels(y) if not dense or y is None else clean_steps(y, steps(first))
+    names = L(table['y']) if table and len(L(table['y'])) > 1 else label_names(y)
+    y = clean_labels(y, kind) if not dense or y is None else clean_steps(y, steps(first))
     if y is not None and len(y) != n: raise ValueError(f"x has {n} rows, y has {len(y)}")
     if groups is not None: groups = group_names(groups, n)
     splits, taken = {}, np.zeros(n, bool)
@@ -513,8 +514,8 @@ def seq_dls(
     _check_outside_groups(groups, train, splits, outside)
     train = train[nested_subset(len(train), frac, seed)]
     given = [o['y'] for o in outside.values() if o.get('y') is not None]
-    target = TargetPrep(y, kind, steps(first))
-    if target.kind in ('class', 'multilabel') and given: target = TargetPrep(_join([y, *given]), target.kind)
+    target = TargetPrep(y, kind, steps(first), None if dense else names)
+    if target.kind in ('class', 'multilabel') and given: target = TargetPrep(_join([y, *given]), target.kind, names=names)
     if target.kind == 'dense' and given: joined = _join([list(y), *given]); target = TargetPrep(joined, kind, list(map(len, joined)))
     every = [*rows, *(r for o in outside.values() for r in o['rows'])]
     ragged = any(r.lengths is not None or r.shape[1] != first.shape[1] for r in every)

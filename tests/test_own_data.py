@@ -121,3 +121,17 @@ def test_an_export_of_every_kind_of_table_and_row_answers_the_same_elsewhere(tmp
     (tmp_path/'asked').write_bytes(pickle.dumps(asked))
     res = subprocess.run([sys.executable, '-W', 'ignore', '-c', ASK, tmp_path/'asked', tmp_path], capture_output=True, text=True)
     assert res.returncode == 0 and res.stdout.split() == list(kinds), res.stderr[-2000:]
+
+@pytest.mark.parametrize('how', ['table', 'frame'])
+def test_several_label_columns_keep_their_names(how):
+    t = wide.drop(columns=['site', 'label']).assign(rain=rng.integers(0, 2, 60), wind=rng.integers(0, 2, 60))
+    dls = seq_dls(t, ['rain', 'wind'], columns=list(t.columns[:12]), seed=0) if how == 'table' else seq_dls(t.to_numpy()[:, :12], t[['rain', 'wind']], seed=0)
+    assert list(dls.vocab) == ['rain', 'wind']
+    label, _, p = _learner(dls).predict(dls.valid.dataset.raw(0)) if how == 'frame' else _learner(dls).predict(t[:1])
+    assert set(label) <= {'rain', 'wind'}
+
+def test_label_lists_of_equal_length():
+    x, y = rng.normal(size=(40, 12, 2)), [[3, 7], [7, 9]]*20
+    dls = seq_dls(x, y, kind='multilabel', valid=(x[:3], [[3, 9]]*3))
+    assert list(dls.vocab) == [3, 7, 9] and dls.valid.dataset.y.tolist() == [[1, 0, 1]]*3
+    assert dls.test_dl(x[:2], [[3, 7], [3, 7]]).dataset.y.tolist() == [[1, 1, 0]]*2
