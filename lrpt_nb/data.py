@@ -6,7 +6,7 @@
 __all__ = ['SeqDataset', 'SeqDL', 'draw_numbers', 'row_picture', 'batch_rows', 'show_sequences', 'SeqDataLoaders', 'one_row',
            'check_settings', 'seq_dls']
 
-# %% ../nbs/40_data.ipynb #ad231b70
+# %% ../nbs/40_data.ipynb #905ced40
 import copy, hashlib, random, warnings
 
 import numpy as np
@@ -22,7 +22,7 @@ from .draw import channel_scale, draw_dense, is_square, pictures
 from .grid import picture_grid
 from .frames import is_table, no_labels, read_table
 from .prep import InputPrep, stack_inputs, take_rows
-from .rows import read_rows
+from .rows import read_rows, whole_column
 from .splits import check_groups, group_names, nested_subset, row_split
 from .targets import TargetPrep, class_weights as _class_weights, clean_labels, clean_steps, ignored, kinds, label_names, row_weights
 
@@ -436,7 +436,7 @@ def check_settings(
     if isinstance(frac, bool) or not isinstance(frac, (int, float, np.number)) or not 0 < frac <= 1: raise ValueError(f"frac must be above 0 and at most 1, not {frac!r}")
     if not isinstance(normalize, (bool, np.bool_)): raise ValueError(f"normalize must be True or False, not {normalize!r}")
 
-# %% ../nbs/40_data.ipynb #aeb1fb7f
+# %% ../nbs/40_data.ipynb #82a2f9ea
 def seq_dls(
     x, # `(N, L)`/`(N, L, C)` array, tensor or memory map, list of arrays, list of strings, pandas frame, Hugging Face `Dataset`
     y=None, # Labels, one a row, or one a step (`kind='dense'`); a column's name for a table; None to pretrain only
@@ -498,7 +498,8 @@ def seq_dls(
         if name in outside:
             o = outside[name]
             o['rows'] = _as_inputs(o['x'], o.get('pair'), o.get('times'), o.get('lengths'), read_kw, towers)
-            if (y_out := o.get('y')) is not None:
+            if (y_out := whole_column(o.get('y'))) is not None:
+                o['y'] = y_out
                 if len(y_out) != len(o['rows'][0]): raise ValueError(f"{name}: x has {len(o['rows'][0])} rows, y has {len(y_out)}")
                 if dense: o['y'] = clean_steps(y_out, steps(o['rows'][0]))
         elif spec is not None:
