@@ -7,17 +7,16 @@ __all__ = ['cifar_classes', 'cifar_info', 'scifar_info', 'fashion_classes', 'fas
            'lra_pathfinder_info', 'to_grey', 'shrink', 'image_keys', 'split_rows', 'image_rows', 'cifar', 'scifar',
            'read_idx', 'fashion_mnist', 'pathfinder_folders', 'pathfinder_rows', 'decode_pngs', 'lra_pathfinder']
 
-# %% ../nbs/41_images.ipynb #bfda33b2
-import errno, gzip, hashlib, io, multiprocessing, os, pickle, re, tarfile, warnings, zlib
-from collections import Counter, deque
-from concurrent.futures import ProcessPoolExecutor
+# %% ../nbs/41_images.ipynb #1ff75a69
+import errno, gzip, hashlib, io, os, pickle, re, tarfile, warnings, zlib
+from collections import Counter
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
+from .blocks import in_order
 from .core import check_choice
 from .sources import SourceInfo, check_counts, check_wanted, fetch_hub, find_files, finder, prepare_source, register_source
 from .storage import Prepared, file_checksum, prepare
@@ -352,7 +351,7 @@ def _check_there(folder, names):
     if absent := [k for k in names if k not in there]: raise FileNotFoundError(errno.ENOENT, f"{folder} lacks {len(absent):,} of {len(names):,} listed images, first {absent[0]}; unpack the release anew")
     return len(there) - len(names)
 
-# %% ../nbs/41_images.ipynb #0c80fdb6
+# %% ../nbs/41_images.ipynb #dd08533c
 def decode_pngs(
     files, # Paths
     resolution:int # Pixels a side
@@ -370,21 +369,6 @@ def decode_pngs(
         res[i] = grey
     return res.reshape(len(files), -1)
 
-def _in_order(f, jobs, n_workers):
-    "`f(job)` for each job, in order, by `n_workers` processes."
-    if isinstance(n_workers, bool) or not isinstance(n_workers, (int, np.integer)) or n_workers < 1: raise ValueError(f"n_workers must be 1 or more, not {n_workers!r}")
-    if n_workers == 1:
-        yield from map(f, jobs)
-        return
-    with ProcessPoolExecutor(n_workers, mp_context=multiprocessing.get_context('spawn')) as pool:
-        jobs = iter(jobs)
-        ahead = deque(pool.submit(f, o) for o in islice(jobs, 2*n_workers))
-        try:
-            while ahead:
-                yield ahead.popleft().result()
-                ahead.extend(pool.submit(f, o) for o in islice(jobs, 1))
-        finally: pool.shutdown(wait=False, cancel_futures=True)
-
 # %% ../nbs/41_images.ipynb #21378a5c
 lra_pathfinder_info = SourceInfo('lra_pathfinder', "Does a dashed path join two discs? 32 x 32 grey pixels, or 64, 128 (PathX) and 256 (PathX-256)", 'Apache 2.0, as its repository',
     'the archive lra_release.gz of the Long Range Arena (github.com/google-research/long-range-arena)',
@@ -401,7 +385,7 @@ def _check_copies(where, keys, labels, parts):
     if both > .01*len(keys): raise ValueError(f"{where}: {both:,} of {len(keys):,} images occur with both labels; metadata and images do not belong together")
     return dict(copies=len(keys)-len(n), copies_with_both_labels=both, test_rows_also_in_train=int(np.isin(keys[parts['test']], keys[parts['train']]).sum()))
 
-# %% ../nbs/41_images.ipynb #17e4de42
+# %% ../nbs/41_images.ipynb #3487b6de
 def _write_pathfinder(writer, at, others, names, labels, digest, resolution, difficulty, seed, counts, n_workers):
     "Check what is listed, decode, split and write."
     if others: warnings.warn(f"{lra_pathfinder_info.name}: images of one kind lie in {at}, which is used, and in {', '.join(map(str, others))}. The inner lra_release/lra_release is the one that the Arena's set-up takes; name another with folder=")
@@ -418,14 +402,14 @@ def _write_pathfinder(writer, at, others, names, labels, digest, resolution, dif
     for split, idxs in parts.items():
         blocks = [idxs[i:i+size] for i in range(0, len(idxs), size)]
         jobs = ([str(at/names[i]) for i in rows[o]] for o in blocks)
-        for o, x in zip(blocks, _in_order(partial(decode_pngs, resolution=resolution), jobs, n_workers)):
+        for o, x in zip(blocks, in_order(partial(decode_pngs, resolution=resolution), jobs, n_workers)):
             blank += [names[i] for i in rows[o[x.max(1) == x.min(1)]]]
             if len(blank) > .01*len(rows): raise ValueError(f"{at}: {len(blank)} of {len(rows):,} images, if not more, have one grey value only, first {blank[0]}")
             keys[o] = image_keys(x)
             writer.add(split, x=x, y=labels[rows[o]])
     writer.note(classes=['apart', 'joined'], shape=[resolution]*2, values=[0, 255], path=str(at), other_copies=[str(o) for o in others], metadata=digest, skipped=skip, not_listed=extra, blank=blank, **_check_copies(at, keys, labels[rows], parts))
 
-# %% ../nbs/41_images.ipynb #a7fe1d2c
+# %% ../nbs/41_images.ipynb #41f7bec7
 def lra_pathfinder(
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX) or 256 (PathX-256)
     folder=None, # The release, or a folder in it
@@ -433,7 +417,7 @@ def lra_pathfinder(
     seed:int=0, # Of the split
     counts=None, # Images in all: the published, a number, or 'any'
     home=None, # Folder of prepared sets
-    n_workers:int=1, # Processes that decode
+    n_workers:int=1, # Processes that decode; None for one a core, or this one where they cannot start
     progress:bool=True # Tell what is being done
 ) -> Prepared: # `x (N, resolution**2)` uint8, `y (N,)`
     "Pathfinder as published by the Long Range Arena: train, valid and test."

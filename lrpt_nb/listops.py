@@ -216,7 +216,7 @@ def check_listops(
     if longest <= min_len: raise ValueError(f"max_depth={max_depth} and max_args={max_args} give at most {longest} tokens, never more than min_len={min_len}")
     return tuple(ops)
 
-# %% ../nbs/32_listops.ipynb #9012c328
+# %% ../nbs/32_listops.ipynb #d34c2eb9
 def listops_rows(
     n:int, # Rows, all different
     seed:int=0, # Same seed, same rows, whatever `n` and `n_workers`
@@ -226,7 +226,7 @@ def listops_rows(
     max_args:int=10, # A list has 2 ... `max_args` arguments
     ops=listops_ops, # Operators to draw from: MIN, MAX, MED, SM, FIRST, LAST
     value_p:float=0.75, # Probability that an argument is a digit
-    n_workers:int=1, # Processes
+    n_workers:int=1, # Processes; None for one a core, or this one where they cannot start
     accept=None # `ids -> bool`: only such rows; all by default
 ) -> tuple: # List of `n` arrays of ids (uint8, unequal lengths), labels `(n,)` int64
     "ListOps expressions and their values, by default with the Long Range Arena's distribution."

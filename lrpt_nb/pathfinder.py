@@ -242,7 +242,7 @@ def _pathfinder_block(rng, resolution, contour_length, settings):
     image, labels = _draw(scene, discs, joined, path, c)
     return image, joined.astype(np.int64), labels
 
-# %% ../nbs/34_pathfinder.ipynb #9aba801e
+# %% ../nbs/34_pathfinder.ipynb #7e383105
 def pathfinder_rows(
     n:int, # Images
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX), 256 (PathX-256) or any from 16
@@ -250,7 +250,7 @@ def pathfinder_rows(
     n_distractors:int=None, # At most so many short paths; published number when None
     contrast:float=None, # Brightness of dashes where they cover a pixel, discs are 1
     seed:int=0, # Same seed, same images, whatever `n` and `n_workers`
-    n_workers:int=1, # Processes
+    n_workers:int=1, # Processes; None for one a core, or this one where they cannot start
     **settings # Others of `pathfinder_settings`, such as `continuity` or `margin`
 ) -> tuple: # uint8 images `(n, R, R)`, labels `(n,)` (1: joined), uint8 path labels `(n, R, R)`: 2 the joining path, 1 other long paths, else 0
     "Pathfinder images: do the discs lie on one path?"

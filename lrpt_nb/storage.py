@@ -6,8 +6,8 @@
 __all__ = ['RESERVE', 'ELSEWHERE', 'AGAIN', 'FORMAT', 'BLOCK', 'data_home', 'describe_size', 'check_free', 'Ragged',
            'file_checksum', 'Prepared', 'Writer', 'prepare', 'verify', 'list_prepared', 'remove_prepared']
 
-# %% ../nbs/03_storage.ipynb #af0e6340
-import errno, hashlib, json, mmap, os, re, secrets, shutil, sys, time, warnings
+# %% ../nbs/03_storage.ipynb #93dc7db0
+import errno, hashlib, json, mmap, multiprocessing, os, re, secrets, shutil, sys, time, warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -381,7 +381,7 @@ def _make(name, settings, make, home, key, source, say):
         if isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT) and ELSEWHERE not in str(e): raise OSError(e.errno, f"{e.strerror}: {name} in {home}; make room, or {ELSEWHERE}") from e
         raise
 
-# %% ../nbs/03_storage.ipynb #c5346864
+# %% ../nbs/03_storage.ipynb #4307ddce
 def prepare(
     name:str, # Name of the set; may have a slash, as in 'ucr/GunPoint'
     settings:dict, # What its content depends on, plain JSON values
@@ -396,6 +396,8 @@ def prepare(
     key = _key(name, settings)
     say = (lambda text: print(f'{name}: {text}', file=sys.stderr, flush=True)) if progress else None
     if not _unfit(home/key, name, settings): return Prepared(home/key)
+    # a child that still reads its parent's script would wait for the lock that the parent holds, and the parent for the child
+    if getattr(multiprocessing.current_process(), '_inheriting', False): raise RuntimeError(f"a process that was started to help came to prepare {name!r} itself, since it runs the script from its top; put the script's main part under `if __name__ == '__main__':`")
     with _locked(home, key, say):
         # another process may have made it while this one waited
         if not (why := _unfit(home/key, name, settings)): return Prepared(home/key)

@@ -469,3 +469,28 @@ print(p.n_bytes, (peak()-before)*(1 if sys.platform == 'darwin' else 1024))
     assert p.returncode == 0, err
     size, grown = map(int, out.split())
     assert size > 40_000*4096*1.5 and grown < size/4
+
+# --- a script without a main part under `if __name__ == '__main__':`
+
+def run_script(tmp_path, text, seconds=100):
+    "Run a script that has no such part; what it left behind, its output, its complaints."
+    (tmp_path/'script.py').write_text(f'home = {str(tmp_path/"home")!r}\n{text}')
+    done = subprocess.run([sys.executable, str(tmp_path/'script.py')], capture_output=True, text=True, timeout=seconds)
+    return done.returncode, done.stdout, done.stderr
+
+rows_of = {'listops': "n_train=300, n_valid=20, n_test=20, min_len=5, max_len=40", 'pathfinder': "n_train=70, n_valid=6, n_test=6"}
+
+@pytest.mark.parametrize('name', rows_of)
+def test_a_script_that_asks_for_workers_is_told_of_its_main_part(tmp_path, name):
+    code, _, err = run_script(tmp_path, f"from lrpt_nb.tasks import load_task\nload_task({name!r}, home=home, n_workers=2, {rows_of[name]})")
+    assert code and "RuntimeError: a process that should make rows ended; a script needs its main part under `if __name__ == '__main__':` for n_workers=2" in err, err
+    assert "runs the script from its top" in err, err
+    assert left(tmp_path/'home') == []
+
+@pytest.mark.parametrize('name', rows_of)
+def test_a_script_that_asked_for_none_gets_the_same_rows_and_one_warning(tmp_path, name):
+    from lrpt_nb.tasks import load_task
+    code, out, err = run_script(tmp_path, "from lrpt_nb import blocks, sets\nfrom lrpt_nb.tasks import load_task\nsets.few_positions, blocks.n_cores = 0, lambda: 2\n"
+        f"print(load_task({name!r}, home=home, {rows_of[name]}).info()['fingerprint'])")
+    assert not code and err.count('goes on alone and slower') == 1, err
+    assert out.strip() == load_task(name, home=tmp_path/'here', n_workers=1, **eval(f'dict({rows_of[name]})')).info()['fingerprint']
