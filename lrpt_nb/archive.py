@@ -6,7 +6,7 @@
 __all__ = ['bidmc_rows', 'bidmc_info', 'bidmc_splits', 'split_groups', 'overlap_groups', 'join_short', 'bidmc', 'hold_out',
            'ucr_bundled', 'ucr_arrays', 'ucr']
 
-# %% ../nbs/44_archive.ipynb #552c4585
+# %% ../nbs/44_archive.ipynb #605ca973
 import errno, importlib.util, re
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 from .core import check_choice
 from .signals import TsFile
 from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, prepare_source, register_source, source_folder
-from .storage import Prepared, prepare
+from .storage import Prepared
 
 # %% ../nbs/44_archive.ipynb #d71f64fb
 def split_groups(
@@ -192,7 +192,7 @@ def _write_bidmc(writer, info, target, kind, found, counts, split, valid, test, 
     writer.note(targets=dict(lowest=float(y[keep].min()), highest=float(y[keep].max())))
     if kind == 'csv': writer.note(patients=[int(o) for o in names])
 
-# %% ../nbs/44_archive.ipynb #d48a56e1
+# %% ../nbs/44_archive.ipynb #a1c6f82b
 def bidmc(
     target:str='RR', # 'RR', 'HR' or 'SpO2'
     folder=None, # Folder of the files, or one above it
@@ -215,7 +215,7 @@ def bidmc(
     def make(writer):
         got = found or fetch_files(info, _bidmc_urls(target))
         _write_bidmc(writer, info, target, kind, got, counts, split, valid, test, seed)
-    key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair])
+    key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair], folder)
     return prepare_source(info, found, folder, dict(target=target, split=split, kind=kind, valid=valid, test=test, seed=seed, **key), make, home, progress, fetch, absent)
 
 register_source(bidmc_info, find=finder(bidmc_info, lambda root: next((o for t in bidmc_rows if (o := _bidmc_inside(t, 'auto', root))), None)), make=bidmc)
@@ -312,7 +312,7 @@ def _ucr_read(name, folder, download, counts=None):
     check_counts(info, pair[0].parent, {k: len(x) for k, (x, _) in zip(('train', 'test'), res[0])}, counts)
     return res
 
-# %% ../nbs/44_archive.ipynb #ae38f655
+# %% ../nbs/44_archive.ipynb #6172e1fa
 def _ucr_parts(parts, valid, seed):
     "Training rows without those held out, those, and test rows: `{split: (x, y)}`."
     (x, y), test = parts
@@ -349,7 +349,8 @@ def ucr(
         for k, (x, y) in _ucr_parts(parts, valid, seed).items(): writer.add(k, x=x, y=y)
         missing = sum(bool(np.isnan(o).any()) for xs, _ in parts for o in xs)
         writer.note(kind='regression' if regression else 'class' if classes else 'none', classes=classes, channels=parts[0][0][0].shape[1], unequal=isinstance(parts[0][0], list), rows_with_missing=missing)
-    return prepare(f'ucr/{name}', dict(valid=valid, seed=seed, **counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [])), make, home, info.origin, progress)
+    key = counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [], folder)
+    return prepare_source(info, pair, folder, dict(valid=valid, seed=seed, **key), make, home, progress, download)
 
 for _name in _bundled: register_source(_ucr_info(_name), find=partial(_ucr_files, _name), make=partial(ucr, _name))
 register_source(_ucr_info('NAME'), find=partial(source_folder, 'ucr'), make=ucr)

@@ -76,7 +76,7 @@ def _hub_blocks(info, image, mode):
         if split not in sets or not {image, 'label'} <= set(sets[split].column_names): raise ValueError(f"{info.hf_name} has no split {split!r} with columns {image} and label; it holds {dict(sets)}")
         for b in sets[split].iter(batch_size=1000): yield split, np.stack([np.asarray(o.convert(mode)) for o in b[image]]), np.array(b['label'])
 
-# %% ../nbs/41_images.ipynb #100b8bc7
+# %% ../nbs/41_images.ipynb #e19a3ac6
 def _check_classes(where, split, y, n_classes, share=0., exact=False, hint=''):
     "Raise when labels lie outside, or a class is more or less frequent than chance and `share` of the rows allow."
     y = np.asarray(y)
@@ -90,9 +90,9 @@ def _in_files(info):
     "The set as its files have it: images that train and that validate lie together."
     return replace(info, rows=dict(train=info.rows['train'] + info.rows.get('valid', 0), test=info.rows['test']))
 
-def _files_key(counts, files):
-    "How files enter the settings: published content is the same wherever it lies, any other is known by its checksum."
-    return None if counts is None or not files else hashlib.sha256(repr([file_checksum(o) for o in files]).encode()).hexdigest()[:12]
+def _files_key(counts, files, folder=None):
+    "How files enter the settings: those of a small copy or of a folder that the caller named by their content, wherever they lie."
+    return None if counts is None and folder is None or not files else hashlib.sha256(repr([file_checksum(o) for o in files]).encode()).hexdigest()[:12]
 
 # %% ../nbs/41_images.ipynb #46071058
 def _write_images(writer, info, classes, where, blocks, shape, convert, valid, seed, counts, hint=''):
@@ -192,7 +192,7 @@ def _cifar_blocks(place):
         yield 'test' if seen[-1] == 'test_batch' else 'train', x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), y
     if sorted(seen) != _batches: raise ValueError(f"{place} holds {', '.join(sorted(seen)) or 'no batch'}; expected each of {', '.join(_batches)} once")
 
-# %% ../nbs/41_images.ipynb #200e402c
+# %% ../nbs/41_images.ipynb #a854ee7d
 cifar_classes = 'airplane automobile bird cat deer dog frog horse ship truck'.split()
 _cifar_info = dict(licence='No licence stated; cite Krizhevsky 2009', origin='Krizhevsky 2009, CIFAR-10',
     layout='cifar-10-batches-py/{data_batch_1 ... data_batch_5, test_batch}, cifar-10-batches-bin/ with the same names and .bin, cifar-10-python.tar.gz or cifar-10-binary.tar.gz',
@@ -215,7 +215,7 @@ def cifar(
     check_wanted(_in_files(info), counts)
     place = find_files(info, folder, _cifar_inside)
     files = [] if place is None else [place] if place.is_file() else [o for b in _batches if (o := _batch_in(place, b))]
-    settings = dict(valid=valid, seed=seed, counts=counts, files=_files_key(counts, files))
+    settings = dict(valid=valid, seed=seed, counts=counts, files=_files_key(counts, files, folder))
     def make(writer):
         blocks = _cifar_blocks(place) if place else _hub_blocks(info, 'img', 'RGB')
         _write_images(writer, info, cifar_classes, place or info.hf_name, blocks, (32, 32, 3), to_grey if grayscale else (lambda x: x), valid, seed, counts)
@@ -271,7 +271,7 @@ def _idx_blocks(folder):
         if y.ndim != 1 or len(x) != len(y): raise ValueError(f"{files[0]} has shape {x.shape}, {files[1]} {y.shape}; expected (N, 28, 28) and (N,)")
         yield split, x, y
 
-# %% ../nbs/41_images.ipynb #11b48965
+# %% ../nbs/41_images.ipynb #579feb1e
 def fashion_mnist(
     folder=None, # Folder with the four idx files, or one above it
     side:int=28, # Pixels a side, 28 or 14
@@ -288,7 +288,7 @@ def fashion_mnist(
     check_wanted(_in_files(info), counts)
     place = find_files(info, folder, _idx_inside)
     files = [o for f in _idx_files.values() if (o := _idx_in(place, f))] if place else []
-    settings = dict(side=side, valid=valid, seed=seed, counts=counts, files=_files_key(counts, files))
+    settings = dict(side=side, valid=valid, seed=seed, counts=counts, files=_files_key(counts, files, folder))
     def make(writer):
         blocks = _idx_blocks(place) if place else _hub_blocks(info, 'image', 'L')
         _write_images(writer, info, fashion_classes, place or info.hf_name, blocks, (28, 28), partial(shrink, side=side), valid, seed, counts, '. MNIST, whose files have the same names, is another set')

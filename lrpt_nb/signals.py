@@ -98,7 +98,7 @@ def _write_speech(writer, place, counts):
     lengths = [o[3] for o in rows]
     writer.note(kind='values', rate=16_000, classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
 
-# %% ../nbs/43_signals.ipynb #0c0ec73c
+# %% ../nbs/43_signals.ipynb #77fe4e1e
 def speech_commands(
     folder=None, # Folder with the words, one above it, or the archive
     counts=None, # Expected rows: the published, 'any', or a dict by split
@@ -109,11 +109,11 @@ def speech_commands(
     "Spoken words as raw sound at 16 kHz: the official train, valid and test clips, as long as they are."
     info = speech_info
     place = find_files(info, folder, _speech_inside)
-    files = [] if counts is None or place is None else [place] if place.is_file() else [*(place/o for o in _lists), *sorted(place.glob('*/*.wav'))]
+    files = [] if place is None or counts is None and folder is None else [place] if place.is_file() else [*(place/o for o in _lists), *sorted(place.glob('*/*.wav'))]
     def make(writer):
         _write_speech(writer, place or fetch_files(info)[0], counts)
     # the scratch file needs as much again
-    return prepare_source(info, place, folder, counts_key(info, counts, files), make, home, progress, download, room=2)
+    return prepare_source(info, place, folder, counts_key(info, counts, files, folder), make, home, progress, download, room=2)
 
 register_source(speech_info, find=finder(speech_info, _speech_inside), make=speech_commands)
 

@@ -110,7 +110,7 @@ def finder(
         except (OSError, ValueError): return None
     return find
 
-# %% ../nbs/07_sources.ipynb #7b8c22a8
+# %% ../nbs/07_sources.ipynb #0b5c26f7
 def check_wanted(
     info:SourceInfo, # Of the set
     counts # What the caller gave
@@ -122,12 +122,14 @@ def check_wanted(
 def counts_key(
     info:SourceInfo, # Of the set
     counts, # What the caller gave
-    files=() # That were found
+    files=(), # That were found
+    folder=None # The caller's
 ) -> dict: # For the settings of a prepared set
     "How `counts` and the files enter the settings."
     check_wanted(info, counts)
-    facts = [(str(o), o.stat().st_size, o.stat().st_mtime_ns) for o in files]
-    return dict(counts=None) if counts is None else dict(counts=counts, files=hashlib.sha256(repr(facts).encode()).hexdigest()[:12])
+    if counts is None and folder is None: return dict(counts=None)
+    facts = [(os.path.abspath(o), s.st_size, s.st_mtime_ns) for o in files for s in [os.stat(o)]]
+    return dict(counts=counts, files=hashlib.sha256(repr(facts).encode()).hexdigest()[:12])
 
 def check_counts(
     info:SourceInfo, # Of the set
@@ -169,7 +171,7 @@ def fetch_files(
     urls, manager = list(urls or info.urls), datasets.DownloadManager()
     return [Path(o) for o in _fetched(info, ', '.join(urls), lambda: (manager.download_and_extract if unpack else manager.download)(urls))]
 
-# %% ../nbs/07_sources.ipynb #81c8b28d
+# %% ../nbs/07_sources.ipynb #880cbeed
 def prepared_before(
     name:str, # Of the set
     settings:dict, # It was prepared with; `files`, which tells copies apart, does not matter
@@ -193,8 +195,8 @@ def prepare_source(
     room:int=1 # Disk that preparing needs, as a multiple of what is kept
 ) -> Prepared:
     "Open what was prepared, or prepare it from `place` or, when `download`, from where it is published."
-    if place is None and not download:
+    if place is None and not download or folder is None and settings['counts'] is None:
         if p := prepared_before(info.name, settings, home): return p
-        raise absent or missing_files(info, folder)
+    if place is None and not download: raise absent or missing_files(info, folder)
     origin = info.origin if place is not None or not info.hf_name else f'Hugging Face, {info.hf_name}'
     return prepare(info.name, settings, make, home, origin, progress, room*info.prepared_bytes if settings['counts'] is None else 0)

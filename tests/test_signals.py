@@ -185,6 +185,18 @@ def test_prepared_once_needs_no_files(few, tmp_path):
     p = ucr('Toy', tmp_path/'raw', progress=False)
     assert p.card['kind'] == 'regression' and ucr('Toy', progress=False).path == p.path
 
+def test_a_folder_that_is_named_is_read(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, 'speech_info', replace(signals.speech_info, rows=dict(train=9, valid=3, test=6), classes=3))
+    x, y, _ = vitals(np.random.default_rng(0), 8)
+    for i, at in enumerate((tmp_path/'L0', tmp_path/'L1')):
+        speech(at/'sc'); (at/'sc'/'bed'/'00000001_nohash_1.wav').write_bytes(wav(np.full(9, i)))
+        for name, n in (('Toy', 40), ('BIDMC32RR', len(x)-6)): ts_file(at/name/f'{name}_TRAIN.ts', x[:n]+i, y[:n]); ts_file(at/name/f'{name}_TEST.ts', x[n:], y[n:])
+    monkeypatch.setitem(archive.bidmc_rows, 'RR', len(x))
+    for reader, sub in ((speech_commands, 'sc'), (lambda at=None, **kw: ucr('Toy', at, **kw), 'Toy'), (lambda at=None, **kw: bidmc('RR', at, **kw), 'BIDMC32RR')):
+        a, b = (reader(tmp_path/f'L{i}'/sub, progress=False) for i in range(2))
+        assert a.path != b.path and reader(tmp_path/'L0'/sub, progress=False).path == a.path, sub
+        assert reader(progress=False).path in (a.path, b.path)
+
 @pytest.mark.skipif(not ucr_bundled(), reason='aeon is not installed')
 @pytest.mark.parametrize('name', ucr_bundled())
 def test_bundled_as_aeon_reads_them(few, name):

@@ -155,6 +155,19 @@ def test_published_counts_are_one_set_wherever_it_lies(tmp_path, monkeypatch):
     assert imdb(progress=False).path == p.path and len(list_prepared()) == 1
     with pytest.raises(FileNotFoundError, match='does not exist'): imdb(at, progress=False)
 
+@pytest.mark.parametrize('name', ('imdb', 'retrieval', 'lra_listops'))
+def test_a_folder_that_is_named_is_read(tmp_path, monkeypatch, name):
+    reader, make = readers[name], dict(imdb=lambda at, i: make_imdb(at, text=lambda *o: f'{i} {review(*o)}'), lra_listops=lambda at, i: make_lists(at, seed=i),
+        retrieval=lambda at, i: make_pairs(at, row=lambda k: pair_row(k, size=40+i)))[name]
+    monkeypatch.setattr(sources[name].info, 'rows', dict(train=120, test=120) if name == 'imdb' else dict(train=60, valid=20, test=30))
+    for i in range(2): make(tmp_path/f'L{i}', i)
+    a, b = (reader(tmp_path/f'L{i}', progress=False) for i in range(2))
+    assert a.path != b.path and all_texts(a, 'test') != all_texts(b, 'test')
+    assert reader(tmp_path/'L0', progress=False).path == a.path
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path/'env'))
+    shutil.copytree(tmp_path/'L0', tmp_path/'env'/name)
+    assert reader(progress=False).path in (a.path, b.path) and len(list_prepared()) == 2
+
 def test_small_copies_are_known_by_their_files(tmp_path):
     make_imdb(tmp_path/'a'), make_imdb(tmp_path/'b', n=40)
     assert imdb(tmp_path/'a', **few).path != imdb(tmp_path/'b', **few).path
