@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['bidmc_rows', 'bidmc_info', 'bidmc_splits', 'split_groups', 'overlap_groups', 'join_short', 'bidmc', 'hold_out',
-           'ucr_bundled', 'ucr_arrays', 'ucr']
+           'ucr_bundled', 'ucr_found', 'ucr_arrays', 'ucr']
 
 # %% ../nbs/44_archive.ipynb #605ca973
 import errno, importlib.util, re
@@ -192,7 +192,7 @@ def _write_bidmc(writer, info, target, kind, found, counts, split, valid, test, 
     writer.note(targets=dict(lowest=float(y[keep].min()), highest=float(y[keep].max())))
     if kind == 'csv': writer.note(patients=[int(o) for o in names])
 
-# %% ../nbs/44_archive.ipynb #a1c6f82b
+# %% ../nbs/44_archive.ipynb #8c1f6b0c
 def bidmc(
     target:str='RR', # 'RR', 'HR' or 'SpO2'
     folder=None, # Folder of the files, or one above it
@@ -218,7 +218,7 @@ def bidmc(
     key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair], folder)
     return prepare_source(info, found, folder, dict(target=target, split=split, kind=kind, valid=valid, test=test, seed=seed, **key), make, home, progress, fetch, absent)
 
-register_source(bidmc_info, find=finder(bidmc_info, lambda root: next((o for t in bidmc_rows if (o := _bidmc_inside(t, 'auto', root))), None)), make=bidmc)
+register_source(bidmc_info, find=finder(bidmc_info, partial(_bidmc_inside, 'RR', 'auto'), lambda o: o[0] == 'ts' or len(o[1]) == 53), make=bidmc)
 
 # %% ../nbs/44_archive.ipynb #f00eea76
 def hold_out(
@@ -279,7 +279,7 @@ def _read_ts_pair(pair):
     if len({len(o) for xs, _ in res for o in xs}) == 1: res = [[np.stack(xs), y] for xs, y in res]
     return res, heads[0].classes, heads[0].regression
 
-# %% ../nbs/44_archive.ipynb #7b433c1e
+# %% ../nbs/44_archive.ipynb #eb9f44fb
 _bundled = dict( # rows for training, testing; longest; classes
     ACSF1=(100, 100, 1460, 10, 'Which of ten household appliances draws this power?'), ArrowHead=(36, 175, 251, 3, 'The kind of a projectile point, from its outline.'),
     BasicMotions=(40, 40, 100, 4, 'What a person does, from six sensors of a smart watch.'), CardanoSentiment=(74, 33, 24, None, 'Sentiment from two series around the price of a coin (regression).'),
@@ -302,6 +302,18 @@ def _ucr_files(name, folder=None):
     places = source_folder('ucr'), _aeon_data()/name if name in _bundled and _aeon_data() else None
     return next((pair for o in places if o and (pair := _ts_pair(name, o))), None)
 
+def ucr_found(
+    name:str # Name in the archive
+) -> list: # The pair of files; None when it is nowhere, or not whole
+    "Files of a set on this machine."
+    try: return _ucr_files(name)
+    except (OSError, ValueError): return None
+
+def _ucr_some():
+    "`$LRPT_NB_SOURCES/ucr`, when it holds any set."
+    root = source_folder('ucr')
+    return root if root and any(ucr_found(o.name.removesuffix('_TRAIN.ts')) for at in ('', '*/', 'Univariate_ts/*/', 'Multivariate_ts/*/') for o in root.glob(f'{at}*_TRAIN.ts')) else None
+
 def _ucr_read(name, folder, download, counts=None):
     "Both files, checked."
     info, pair = _ucr_info(name), _ucr_files(name, folder)
@@ -312,7 +324,7 @@ def _ucr_read(name, folder, download, counts=None):
     check_counts(info, pair[0].parent, {k: len(x) for k, (x, _) in zip(('train', 'test'), res[0])}, counts)
     return res
 
-# %% ../nbs/44_archive.ipynb #6172e1fa
+# %% ../nbs/44_archive.ipynb #f65f093e
 def _ucr_parts(parts, valid, seed):
     "Training rows without those held out, those, and test rows: `{split: (x, y)}`."
     (x, y), test = parts
@@ -352,5 +364,5 @@ def ucr(
     key = counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [], folder)
     return prepare_source(info, pair, folder, dict(valid=valid, seed=seed, **key), make, home, progress, download)
 
-for _name in _bundled: register_source(_ucr_info(_name), find=partial(_ucr_files, _name), make=partial(ucr, _name))
-register_source(_ucr_info('NAME'), find=partial(source_folder, 'ucr'), make=ucr)
+for _name in _bundled: register_source(_ucr_info(_name), find=partial(ucr_found, _name), make=partial(ucr, _name))
+register_source(_ucr_info('NAME'), find=_ucr_some, make=ucr)

@@ -159,16 +159,18 @@ def _binary_batch(data, where):
     rows = np.frombuffer(data, np.uint8).reshape(-1, 3073)
     return rows[:, 1:], rows[:, 0]
 
-# %% ../nbs/41_images.ipynb #c671abbb
+# %% ../nbs/41_images.ipynb #be06077a
 _batches = [f'data_batch_{i}' for i in range(1, 6)] + ['test_batch']
 
 def _batch_in(folder, name): return next((o for o in (folder/name, folder/f'{name}.bin') if o.is_file()), None)
+
+def _cifar_whole(place): return place.is_file() or all(_batch_in(place, o) for o in _batches)
 
 def _cifar_inside(root):
     "The folder or archive with the batches at `root`: whole rather than in part."
     if root.is_file(): return root
     folders = [root, root/'cifar-10-batches-py', root/'cifar-10-batches-bin']
-    if whole := [o for o in folders if all(_batch_in(o, b) for b in _batches)]: return whole[0]
+    if whole := [o for o in folders if _cifar_whole(o)]: return whole[0]
     if packed := [o for o in (root/'cifar-10-python.tar.gz', root/'cifar-10-binary.tar.gz') if o.is_file()]: return packed[0]
     return next((o for o in folders if any(_batch_in(o, b) for b in _batches)), None)
 
@@ -192,7 +194,7 @@ def _cifar_blocks(place):
         yield 'test' if seen[-1] == 'test_batch' else 'train', x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), y
     if sorted(seen) != _batches: raise ValueError(f"{place} holds {', '.join(sorted(seen)) or 'no batch'}; expected each of {', '.join(_batches)} once")
 
-# %% ../nbs/41_images.ipynb #a854ee7d
+# %% ../nbs/41_images.ipynb #a4069a34
 cifar_classes = 'airplane automobile bird cat deer dog frog horse ship truck'.split()
 _cifar_info = dict(licence='No licence stated; cite Krizhevsky 2009', origin='Krizhevsky 2009, CIFAR-10',
     layout='cifar-10-batches-py/{data_batch_1 ... data_batch_5, test_batch}, cifar-10-batches-bin/ with the same names and .bin, cifar-10-python.tar.gz or cifar-10-binary.tar.gz',
@@ -229,7 +231,7 @@ def scifar(
     "CIFAR-10 in colours, pixel by pixel."
     return cifar(folder, grayscale=False, **settings)
 
-for o, f in ((cifar_info, cifar), (scifar_info, scifar)): register_source(o, find=finder(o, _cifar_inside), make=f)
+for o, grey in ((cifar_info, True), (scifar_info, False)): register_source(o, find=finder(o, _cifar_inside, _cifar_whole), make=partial(cifar, grayscale=grey))
 
 # %% ../nbs/41_images.ipynb #e82d88c8
 def read_idx(
@@ -271,7 +273,7 @@ def _idx_blocks(folder):
         if y.ndim != 1 or len(x) != len(y): raise ValueError(f"{files[0]} has shape {x.shape}, {files[1]} {y.shape}; expected (N, 28, 28) and (N,)")
         yield split, x, y
 
-# %% ../nbs/41_images.ipynb #579feb1e
+# %% ../nbs/41_images.ipynb #d91a703a
 def fashion_mnist(
     folder=None, # Folder with the four idx files, or one above it
     side:int=28, # Pixels a side, 28 or 14
@@ -298,7 +300,7 @@ def fashion_mnist(
         writer.note(checksums={o.name: s for o, s in zip(files, sums)}, published=published)
     return prepare_source(info, place, folder, settings, make, home, progress, download)
 
-register_source(fashion_mnist_info, find=finder(fashion_mnist_info, _idx_inside), make=fashion_mnist)
+register_source(fashion_mnist_info, find=finder(fashion_mnist_info, _idx_inside, lambda at: all(_idx_in(at, o) for o in _idx_files.values())), make=fashion_mnist)
 
 # %% ../nbs/41_images.ipynb #4c715f78
 pathfinder_levels = dict(easy='curv_baseline', intermediate='curv_contour_length_9', hard='curv_contour_length_14')
@@ -409,7 +411,7 @@ def _write_pathfinder(writer, at, others, names, labels, digest, resolution, dif
             writer.add(split, x=x, y=labels[rows[o]])
     writer.note(classes=['apart', 'joined'], shape=[resolution]*2, values=[0, 255], path=str(at), other_copies=[str(o) for o in others], metadata=digest, skipped=skip, not_listed=extra, blank=blank, **_check_copies(at, keys, labels[rows], parts))
 
-# %% ../nbs/41_images.ipynb #41f7bec7
+# %% ../nbs/41_images.ipynb #318be13c
 def lra_pathfinder(
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX) or 256 (PathX-256)
     folder=None, # The release, or a folder in it
@@ -432,4 +434,4 @@ def lra_pathfinder(
     def make(writer): _write_pathfinder(writer, places[0], places[1:], names, labels, digest, resolution, difficulty, seed, counts, n_workers)
     return prepare_source(info, places[0] if places else None, folder, settings, make, home, progress)
 
-register_source(lra_pathfinder_info, find=finder(lra_pathfinder_info, lambda at: next((o[0] for r in (32, 64, 128, 256) if (o := pathfinder_folders(at, r))), None)), make=lra_pathfinder)
+register_source(lra_pathfinder_info, find=finder(lra_pathfinder_info, lambda at: next(iter(pathfinder_folders(at)), None)), make=lra_pathfinder)

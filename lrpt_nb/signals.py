@@ -28,7 +28,7 @@ def read_wav(
     if not n or len(raw) != 2*n: raise ValueError(f"{name} holds {len(raw)//2} samples, its header says {n}; the file is cut short or empty")
     return np.frombuffer(raw, '<i2').astype(np.int16)
 
-# %% ../nbs/43_signals.ipynb #5f7f6866
+# %% ../nbs/43_signals.ipynb #62d2ff2c
 speech_info = SourceInfo('speech_commands', 'Which of 35 words is said? Raw sound, 16 kHz, one channel, clips as long as they are (Warden 2018).', 'CC BY 4.0', 'Google, speech_commands_v0.02.tar.gz',
     'a folder for each word with .wav files, validation_list.txt and testing_list.txt, in the folder, in speech_commands_v0.02/ or SpeechCommands/speech_commands_v0.02/ below it, or speech_commands_v0.02.tar.gz itself',
     download_bytes=2_428_923_189, prepared_bytes=3_320_000_000, length=16_000, rows=dict(train=84_843, valid=9_981, test=11_005), classes=35,
@@ -44,6 +44,8 @@ def _speech_inside(root):
         if not lacks: return at
         if len(lacks) < 2 or any(_clip.search(o.as_posix()) for o in at.glob('*/*.wav')): raise missing_files(speech_info, root, f": {at} lacks {' and '.join(lacks)}")
     return next((o for o in (root/'speech_commands_v0.02.tar.gz',) if o.is_file()), None)
+
+def _speech_whole(place): return place.is_file() or any(_clip.search(o.as_posix()) for o in place.glob('*/*.wav')) and all((place/o).is_file() for f in _lists for o in (place/f).read_text(encoding='utf8').split())
 
 def _speech_files(place):
     "`(name, bytes)` of both lists and of each clip, named 'word/clip.wav'; of a folder in order, of an archive as they come."
@@ -98,7 +100,7 @@ def _write_speech(writer, place, counts):
     lengths = [o[3] for o in rows]
     writer.note(kind='values', rate=16_000, classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
 
-# %% ../nbs/43_signals.ipynb #77fe4e1e
+# %% ../nbs/43_signals.ipynb #8a6013da
 def speech_commands(
     folder=None, # Folder with the words, one above it, or the archive
     counts=None, # Expected rows: the published, 'any', or a dict by split
@@ -115,7 +117,7 @@ def speech_commands(
     # the scratch file needs as much again
     return prepare_source(info, place, folder, counts_key(info, counts, files, folder), make, home, progress, download, room=2)
 
-register_source(speech_info, find=finder(speech_info, _speech_inside), make=speech_commands)
+register_source(speech_info, find=finder(speech_info, _speech_inside, _speech_whole), make=speech_commands)
 
 # %% ../nbs/43_signals.ipynb #2c7f260d
 class TsFile:

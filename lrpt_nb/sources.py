@@ -7,8 +7,8 @@ __all__ = ['sources', 'SourceInfo', 'Source', 'register_source', 'source_folder'
            'finder', 'check_wanted', 'counts_key', 'check_counts', 'fetch_hub', 'fetch_files', 'prepared_before',
            'prepare_source']
 
-# %% ../nbs/07_sources.ipynb #b16ed3ec
-import errno, hashlib, os, re, secrets, shutil, tarfile, zipfile, zlib
+# %% ../nbs/07_sources.ipynb #4f53e367
+import errno, hashlib, inspect, os, re, secrets, shutil, tarfile, zipfile, zlib
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from .core import Registry
 from .storage import Prepared, check_free, data_home, describe_size, list_prepared, prepare
 
-# %% ../nbs/07_sources.ipynb #a91e06f2
+# %% ../nbs/07_sources.ipynb #27324fad
 @dataclass
 class SourceInfo:
     "What is known of a public set before it is here."
@@ -67,12 +67,14 @@ def is_ready(
     name:str, # Name of a registered source
     home=None # Folder of prepared sets; `data_home()` by default
 ) -> str: # 'prepared', 'folder' or 'missing'
-    "Whether a public set is prepared here, could be from files on this machine, or is missing."
-    find = sources[name].find
-    if any(o['name'] == name and not o['problem'] for o in list_prepared(home)): return 'prepared'
+    "Whether a public set as its reader makes it by default is prepared here, could be from files on this machine, or is missing."
+    find, make = sources[name].find, sources[name].make
+    usual = {k: p.default for k, p in inspect.signature(make).parameters.items()} if make else {}
+    def same(settings): return all(settings[k] == v for k, v in usual.items() if k in settings and v is not inspect.Parameter.empty)
+    if any(o['name'] == name and not o['problem'] and same(o['settings']) for o in list_prepared(home)): return 'prepared'
     return 'folder' if find() else 'missing'
 
-# %% ../nbs/07_sources.ipynb #6395f0ac
+# %% ../nbs/07_sources.ipynb #fc8cd43e
 def missing_files(
     info:SourceInfo, # Of the set
     folder=None, # The caller's
@@ -103,11 +105,12 @@ def find_files(
 
 def finder(
     info:SourceInfo, # Of the set
-    inside # As for `find_files`
+    inside, # As for `find_files`
+    whole=None # `whole(place)` tells whether nothing lacks at what `inside` gave; that is taken for granted by default
 ): # For `register_source`
     "`find` of a source: None as well where a copy is of no use."
     def find():
-        try: return find_files(info, None, inside)
+        try: return place if (place := find_files(info, None, inside)) is not None and (whole is None or whole(place)) else None
         except (OSError, ValueError): return None
     return find
 

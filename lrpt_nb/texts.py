@@ -140,7 +140,7 @@ def _check_balance(where, split, labels, off=.2):
     n, ones = len(labels), float(np.mean(labels)) if len(labels) else 0.
     if n > 1 and abs(ones-.5) > min(off + 1/n**.5, .5 - .5/n): raise ValueError(f"{where}: {ones:.0%} of the {n:,} labels of {split} are 1, expected about half; guessing would look like learning")
 
-# %% ../nbs/42_texts.ipynb #5b4b38aa
+# %% ../nbs/42_texts.ipynb #0fb5fbb6
 imdb_info = SourceInfo('imdb', "Is a film review positive? Characters, case kept (Maas et al. 2011).", 'No licence stated; for research, cite Maas et al. 2011',
     'Stanford, Large Movie Review Dataset v1.0', 'aclImdb/{train,test}/{neg,pos}/ID_STARS.txt and aclImdb/train/urls_{neg,pos}.txt, or aclImdb_v1.tar.gz, in the folder',
     download_bytes=84_125_825, prepared_bytes=66_000_000, length=4096, rows=dict(train=25_000, test=25_000), classes=2, hf_name='stanfordnlp/imdb')
@@ -152,6 +152,8 @@ def _imdb_inside(root):
     for at in (root, root/'aclImdb', root/'aclImdb'/'aclImdb'):
         if (at/'train').is_dir() and (at/'test').is_dir(): return at
     return next((root/o for o in ('aclImdb_v1.tar.gz', 'aclImdb.tar.gz') if (root/o).is_file()), None)
+
+def _imdb_whole(place): return place.is_file() or all(any(_review_file.search(o.as_posix()) for o in (place/s/c).glob('*.txt')) for s in ('train', 'test') for c in ('neg', 'pos'))
 
 # %% ../nbs/42_texts.ipynb #652bf6da
 def _review_files(place):
@@ -222,7 +224,7 @@ def _write_imdb(writer, where, rows, films, max_len, min_freq, end_token, valid,
     writer.note(symbols=cc.symbols, classes=['neg', 'pos'], path=str(where), groups=kind, cut={k: sum(len(rows['test' if k == 'test' else 'train'][i][2]) > room for i in v) for k, v in parts.items()},
                 copies_in_train=len(texts)-len(known), test_rows_also_in_train=sum(_same_text(o[2]) in known for o in rows['test']))
 
-# %% ../nbs/42_texts.ipynb #165871af
+# %% ../nbs/42_texts.ipynb #f99443a6
 def imdb(
     folder=None, # `aclImdb`, the folder above it, or `aclImdb_v1.tar.gz`
     max_len:int=4096, # Steps a review at most, the end token included
@@ -252,7 +254,7 @@ def imdb(
         if place and place.is_file(): writer.note(checksums={place.name: file_checksum(place)})
     return prepare_source(info, place, folder, settings, make, home, progress, download)
 
-register_source(imdb_info, find=finder(imdb_info, _imdb_inside), make=imdb)
+register_source(imdb_info, find=finder(imdb_info, _imdb_inside, _imdb_whole), make=imdb)
 
 # %% ../nbs/42_texts.ipynb #802725b9
 _field = re.compile(r'(?:^|\t)(?:"([^"]*(?:""[^"]*)*)"(?=\t|$)|([^\t]*))')

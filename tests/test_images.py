@@ -119,6 +119,14 @@ def test_published_cifar_is_prepared_once(tmp_path, monkeypatch, published):
     assert (p.path/'card.json').stat().st_mtime_ns == before
     with pytest.raises(FileNotFoundError, match='cifar is not on this machine'): cifar(seed=1)
 
+def test_a_part_of_the_files_is_not_ready(tmp_path, monkeypatch):
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path))
+    write_idx(tmp_path/'fashion_mnist'); write_py(tmp_path/'cifar'/'cifar-10-batches-py', cifar_rows())
+    names = 'cifar', 'scifar', 'fashion_mnist'
+    assert {is_ready(o) for o in names} == {'folder'}
+    for f in (tmp_path/'fashion_mnist'/'t10k-labels-idx1-ubyte.gz', tmp_path/'cifar'/'cifar-10-batches-py'/'data_batch_3'): f.unlink()
+    assert {is_ready(o) for o in names} == {'missing'}
+
 def test_a_folder_that_is_named_is_read(tmp_path, published, published_fashion):
     for reader, write, size in (cifar, write_py, cifar_rows), (fashion_mnist, lambda at, seed: write_idx(at, seed=seed) and at, lambda seed: seed):
         a, b = (reader(write(tmp_path/f'{reader.__name__}{i}', size(seed=i)), progress=False) for i in range(2))

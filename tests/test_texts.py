@@ -57,7 +57,7 @@ def test_every_place_gives_the_same_reviews(tmp_path, monkeypatch):
     shutil.copytree(at, tmp_path/'env'/'imdb'/'aclImdb')
     assert is_ready('imdb') == 'folder'
     sets.append(imdb(min_freq=1, **few))
-    assert is_ready('imdb') == 'prepared'
+    assert is_ready('imdb') == 'folder' # a small copy is prepared
     for p in sets:
         assert p.rows == dict(train=108, valid=12, test=120) and p.splits == ['train', 'valid', 'test'] and verify(p)
         for split in p.splits:
@@ -419,7 +419,18 @@ def test_no_network_is_said(name):
 def test_one_unpacked_archive_serves_both(tmp_path, monkeypatch, name, make):
     monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path/'env'))
     make(tmp_path/'env'/'lra_release'/'lra_release'/('tsv_data' if name == 'retrieval' else 'listops-1000'))
-    assert is_ready(name) == 'folder' and readers[name](**few).rows['train'] == 60 and is_ready(name) == 'prepared'
+    assert is_ready(name) == 'folder' and readers[name](**few).rows['train'] == 60 and is_ready(name) == 'folder'
+    monkeypatch.setattr(sources[name].info, 'rows', dict(train=60, valid=20, test=30))
+    readers[name](max_len=999, progress=False); assert is_ready(name) == 'folder'
+    readers[name](progress=False); assert is_ready(name) == 'prepared'
+
+def test_folders_without_reviews_are_not_ready(tmp_path, monkeypatch):
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path))
+    for o in 'train', 'test': (tmp_path/'imdb'/'aclImdb'/o).mkdir(parents=True)
+    assert is_ready('imdb') == 'missing'
+    make_imdb(tmp_path/'b'); shutil.rmtree(tmp_path/'imdb'); (tmp_path/'b').rename(tmp_path/'imdb')
+    assert is_ready('imdb') == 'folder'
+    shutil.rmtree(tmp_path/'imdb'/'aclImdb'/'test'/'pos'); assert is_ready('imdb') == 'missing'
 
 def test_a_folder_with_half_a_set_is_named_and_is_not_ready(tmp_path, monkeypatch):
     monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path))
