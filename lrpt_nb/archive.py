@@ -255,7 +255,13 @@ def ucr_bundled() -> list: # Names for `ucr`
     # UnitTest is a piece of another set
     return sorted(o.name for o in at.iterdir() if o.name != 'UnitTest' and o.is_dir() and _ts_pair(o.name, at/o.name)) if at and at.is_dir() else []
 
-# %% ../nbs/44_archive.ipynb #46989210
+# %% ../nbs/44_archive.ipynb #342f8d95
+def _number(text):
+    "`text` as a finite number, or None."
+    try: v = float(text)
+    except ValueError: return None
+    return v if np.isfinite(v) else None
+
 def _label_codes(path, labels, f):
     "Targets as float32, or the number of each class in the order of the header; None without labels."
     if f.regression:
@@ -263,6 +269,10 @@ def _label_codes(path, labels, f):
         except ValueError as e: raise ValueError(f"{path}: {e}; expected numbers as targets") from None
     if f.classes is None: return None
     code = {o: i for i, o in enumerate(f.classes)}
+    numbers = {}
+    for o in f.classes: numbers.setdefault(_number(o), []).append(o)
+    for o in set(labels) - set(code): # '1.0' where the header has '1'
+        if (v := _number(o)) is not None and len(numbers.get(v, ())) == 1: code[o] = code[numbers[v][0]]
     if bad := [o for o in labels if o not in code]: raise ValueError(f"{path}: class {bad[0]!r} is not in its header, which has {', '.join(f.classes)}")
     return np.array([code[o] for o in labels], dtype=np.int64)
 

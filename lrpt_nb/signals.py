@@ -119,7 +119,7 @@ def speech_commands(
 
 register_source(speech_info, find=finder(speech_info, _speech_inside, _speech_whole), make=speech_commands)
 
-# %% ../nbs/43_signals.ipynb #2c7f260d
+# %% ../nbs/43_signals.ipynb #7f99bf46
 class TsFile:
     "A `.ts` file of the time series archives: its header at once, its cases one at a time."
     def __init__(self,
@@ -130,8 +130,8 @@ class TsFile:
             for self.n_head, line in enumerate(f, 1):
                 if line.strip().lower() == '@data': break
                 if line.startswith('@'):
-                    key, _, v = line[1:].strip().partition(' ')
-                    self.head[key.lower()] = v.split()
+                    key, *v = line[1:].split() or [''] # by blanks or tabs
+                    self.head[key.lower()] = v
             else: raise ValueError(f"{path} has no line @data; it is no .ts file, or cut short")
         if self._says('timestamps'): raise ValueError(f"{path} has a time stamp at each value, which is not read; expected @timeStamps false")
         self.regression = self._says('targetlabel')
@@ -149,6 +149,8 @@ class TsFile:
                 if n <= self.n_head or not line or line[0] in '#%': continue
                 fields = line.split(':')
                 label = fields.pop().strip() if self.regression or self.classes is not None else None
+                if label is not None and label not in (self.classes or ()) and (not fields or not label or ',' in label):
+                    raise ValueError(f"{self.path}, line {n}: the case has no label; its header says that each ends in : and a {'number' if self.regression else 'class'}, this one in {line[-40:]!r}")
                 x = [self._values(n, o) for o in fields]
                 n_channels = n_channels or len(x)
                 if len(x) != n_channels or len({len(o) for o in x}) != 1: raise ValueError(f"{self.path}, line {n}: channels of lengths {[len(o) for o in x]}; expected {n_channels} of one length")
