@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['speech_info', 'read_wav', 'speech_commands', 'TsFile']
 
-# %% ../nbs/43_signals.ipynb #0e2dd0ea
-import gzip, io, re, tarfile, tempfile, wave, zlib
+# %% ../nbs/43_signals.ipynb #f3fc093b
+import gzip, io, re, tarfile, tempfile, warnings, wave, zlib
 from pathlib import Path
 
 import numpy as np
@@ -78,13 +78,18 @@ def _spool(place, scratch):
     if both := set.intersection(*listed.values()): raise ValueError(f"{place}: {min(both)} is in both lists")
     return sorted(rows), {o: s for name, s in _lists.items() for o in listed[name]}
 
-# %% ../nbs/43_signals.ipynb #cdf9202e
+# %% ../nbs/43_signals.ipynb #c63b4560
 def _write_speech(writer, place, counts):
     "Spool, check, write in the order of names."
     with tempfile.TemporaryFile(dir=writer.folder) as scratch:
         rows, split_of = _spool(place, scratch)
         words, speakers = sorted({o[0] for o in rows}), sorted({o[1].split('_nohash_')[0] for o in rows})
         parts = {k: [o for o in rows if split_of.get(f'{o[0]}/{o[1]}', 'train') == k] for k in speech_info.rows}
+        absent = sorted(split_of.keys() - {f'{o[0]}/{o[1]}' for o in rows})
+        if absent:
+            why = f"{place} lacks {len(absent):,} of {len(split_of):,} clips that its lists name, first {absent[0]}"
+            if counts is None: raise ValueError(f"{why}; unpack the archive anew, or take what is there with counts='any'")
+            warnings.warn(why)
         check_counts(speech_info, place, {k: len(v) for k, v in parts.items()}, counts)
         if counts is None and len(words) != speech_info.classes: raise ValueError(f"{place} has {len(words)} words, expected {speech_info.classes}: {', '.join(words)}")
         codes, heard = ({o: i for i, o in enumerate(names)} for names in (words, speakers))
@@ -98,7 +103,7 @@ def _write_speech(writer, place, counts):
     sets = [set(o) for o in who.values()]
     shared = sum(map(len, sets)) - len(set.union(*sets))
     lengths = [o[3] for o in rows]
-    writer.note(kind='values', rate=16_000, classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
+    writer.note(kind='values', rate=16_000, listed_and_absent=len(absent), classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
 
 # %% ../nbs/43_signals.ipynb #8a6013da
 def speech_commands(
