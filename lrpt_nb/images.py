@@ -325,7 +325,7 @@ def pathfinder_folders(
         found += [o for o in beside if 'lra_release' in (o.parent.parent.name, at.parent.parent.name)]
     return found
 
-# %% ../nbs/41_images.ipynb #e7ebe7f6
+# %% ../nbs/41_images.ipynb #bcbf1493
 def pathfinder_rows(
     folder # With `imgs` and `metadata`
 ) -> tuple: # File names, labels `(N,)`, checksum of the metadata
@@ -346,6 +346,15 @@ def pathfinder_rows(
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{folder}: the metadata lists {len(names)-len(set(names)):,} images more than once, first {twice}, with the labels {[y for k, y in zip(names, labels) if k == twice]}; two runs may have written to one folder")
     return names, np.array(labels, dtype=np.uint8), digest.hexdigest()
+
+def _images_key(folder, names, digest):
+    "Listed and drawn images as the settings have them: the metadata, and number, total size and newest time of the images."
+    facts = [0, 0, 0]
+    for at in sorted({k.rpartition('/')[0] for k in names}):
+        if not (folder/at).is_dir(): continue
+        with os.scandir(folder/at) as found:
+            for s in (o.stat() for o in found if o.name.endswith('.png')): facts = [facts[0]+1, facts[1]+s.st_size, max(facts[2], s.st_mtime_ns)]
+    return hashlib.sha256(repr((digest, *facts)).encode()).hexdigest()[:12]
 
 def _check_there(folder, names):
     "Raise unless every listed image is there; how many are there and not listed."
@@ -411,7 +420,7 @@ def _write_pathfinder(writer, at, others, names, labels, digest, resolution, dif
             writer.add(split, x=x, y=labels[rows[o]])
     writer.note(classes=['apart', 'joined'], shape=[resolution]*2, values=[0, 255], path=str(at), other_copies=[str(o) for o in others], metadata=digest, skipped=skip, not_listed=extra, blank=blank, **_check_copies(at, keys, labels[rows], parts))
 
-# %% ../nbs/41_images.ipynb #318be13c
+# %% ../nbs/41_images.ipynb #d176ccb5
 def lra_pathfinder(
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX) or 256 (PathX-256)
     folder=None, # The release, or a folder in it
@@ -430,7 +439,7 @@ def lra_pathfinder(
         if not ok and (isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < 0): raise ValueError(f"{name} must be an integer of at least 0{', None or any' if name == 'counts' else ''}, not {v!r}")
     places = find_files(info, folder, lambda at: pathfinder_folders(at, resolution, difficulty) or None) or []
     names, labels, digest = pathfinder_rows(places[0]) if places else (None, None, None)
-    settings = dict(resolution=resolution, difficulty=difficulty, seed=seed, counts=counts, files=digest and digest[:12])
+    settings = dict(resolution=resolution, difficulty=difficulty, seed=seed, counts=counts, files=_images_key(places[0], names, digest) if places else None)
     def make(writer): _write_pathfinder(writer, places[0], places[1:], names, labels, digest, resolution, difficulty, seed, counts, n_workers)
     return prepare_source(info, places[0] if places else None, folder, settings, make, home, progress)
 
