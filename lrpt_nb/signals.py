@@ -28,7 +28,7 @@ def read_wav(
     if not n or len(raw) != 2*n: raise ValueError(f"{name} holds {len(raw)//2} samples, its header says {n}; the file is cut short or empty")
     return np.frombuffer(raw, '<i2').astype(np.int16)
 
-# %% ../nbs/43_signals.ipynb #62d2ff2c
+# %% ../nbs/43_signals.ipynb #378154ba
 speech_info = SourceInfo('speech_commands', 'Which of 35 words is said? Raw sound, 16 kHz, one channel, clips as long as they are (Warden 2018).', 'CC BY 4.0', 'Google, speech_commands_v0.02.tar.gz',
     'a folder for each word with .wav files, validation_list.txt and testing_list.txt, in the folder, in speech_commands_v0.02/ or SpeechCommands/speech_commands_v0.02/ below it, or speech_commands_v0.02.tar.gz itself',
     download_bytes=2_428_923_189, prepared_bytes=3_320_000_000, length=16_000, rows=dict(train=84_843, valid=9_981, test=11_005), classes=35,
@@ -54,10 +54,12 @@ def _speech_files(place):
             if o.name in _lists or _clip.search(o.as_posix()): yield o.relative_to(place).as_posix(), o.read_bytes()
         return
     try:
-        with tarfile.open(place, 'r|*') as tar:
-            for o in tar:
-                base, m = o.name.rpartition('/')[2], _clip.search(o.name)
-                if o.isfile() and (m or base in _lists): yield m[1] if m else base, tar.extractfile(o).read()
+        with open(place, 'rb') as f, (gzip.open(f) if f.peek(2)[:2] == b'\x1f\x8b' else f) as data:
+            with tarfile.open(fileobj=data, mode='r|*') as tar:
+                for o in tar:
+                    base, m = o.name.rpartition('/')[2], _clip.search(o.name)
+                    if o.isfile() and (m or base in _lists): yield m[1] if m else base, tar.extractfile(o).read()
+            while data.read(2**20): pass # an archive that was cut between two clips ends like a whole one; its compression does not
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as e: raise ValueError(f"{place} cannot be read as a whole tar archive ({e}); fetch it anew") from e
 
 # %% ../nbs/43_signals.ipynb #e524819c
