@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['bidmc_rows', 'bidmc_info', 'bidmc_splits', 'split_groups', 'overlap_groups', 'join_short', 'bidmc', 'hold_out',
-           'ucr_bundled', 'ucr_arrays', 'ucr']
+           'ucr_bundled', 'ucr_found', 'ucr_arrays', 'ucr']
 
-# %% ../nbs/44_archive.ipynb #552c4585
+# %% ../nbs/44_archive.ipynb #605ca973
 import errno, importlib.util, re
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ import numpy as np
 from .core import check_choice
 from .signals import TsFile
 from .sources import SourceInfo, check_counts, counts_key, fetch_files, find_files, finder, missing_files, prepare_source, register_source, source_folder
-from .storage import Prepared, prepare
+from .storage import Prepared
 
 # %% ../nbs/44_archive.ipynb #d71f64fb
 def split_groups(
@@ -192,7 +192,7 @@ def _write_bidmc(writer, info, target, kind, found, counts, split, valid, test, 
     writer.note(targets=dict(lowest=float(y[keep].min()), highest=float(y[keep].max())))
     if kind == 'csv': writer.note(patients=[int(o) for o in names])
 
-# %% ../nbs/44_archive.ipynb #d48a56e1
+# %% ../nbs/44_archive.ipynb #8c1f6b0c
 def bidmc(
     target:str='RR', # 'RR', 'HR' or 'SpO2'
     folder=None, # Folder of the files, or one above it
@@ -215,10 +215,10 @@ def bidmc(
     def make(writer):
         got = found or fetch_files(info, _bidmc_urls(target))
         _write_bidmc(writer, info, target, kind, got, counts, split, valid, test, seed)
-    key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair])
+    key = counts_key(info, counts, [] if found is None else found if kind == 'ts' else [f for _, *pair in found for f in pair], folder)
     return prepare_source(info, found, folder, dict(target=target, split=split, kind=kind, valid=valid, test=test, seed=seed, **key), make, home, progress, fetch, absent)
 
-register_source(bidmc_info, find=finder(bidmc_info, lambda root: next((o for t in bidmc_rows if (o := _bidmc_inside(t, 'auto', root))), None)), make=bidmc)
+register_source(bidmc_info, find=finder(bidmc_info, partial(_bidmc_inside, 'RR', 'auto'), lambda o: o[0] == 'ts' or len(o[1]) == 53), make=bidmc)
 
 # %% ../nbs/44_archive.ipynb #f00eea76
 def hold_out(
@@ -255,7 +255,13 @@ def ucr_bundled() -> list: # Names for `ucr`
     # UnitTest is a piece of another set
     return sorted(o.name for o in at.iterdir() if o.name != 'UnitTest' and o.is_dir() and _ts_pair(o.name, at/o.name)) if at and at.is_dir() else []
 
-# %% ../nbs/44_archive.ipynb #46989210
+# %% ../nbs/44_archive.ipynb #342f8d95
+def _number(text):
+    "`text` as a finite number, or None."
+    try: v = float(text)
+    except ValueError: return None
+    return v if np.isfinite(v) else None
+
 def _label_codes(path, labels, f):
     "Targets as float32, or the number of each class in the order of the header; None without labels."
     if f.regression:
@@ -263,6 +269,10 @@ def _label_codes(path, labels, f):
         except ValueError as e: raise ValueError(f"{path}: {e}; expected numbers as targets") from None
     if f.classes is None: return None
     code = {o: i for i, o in enumerate(f.classes)}
+    numbers = {}
+    for o in f.classes: numbers.setdefault(_number(o), []).append(o)
+    for o in set(labels) - set(code): # '1.0' where the header has '1'
+        if (v := _number(o)) is not None and len(numbers.get(v, ())) == 1: code[o] = code[numbers[v][0]]
     if bad := [o for o in labels if o not in code]: raise ValueError(f"{path}: class {bad[0]!r} is not in its header, which has {', '.join(f.classes)}")
     return np.array([code[o] for o in labels], dtype=np.int64)
 
@@ -279,7 +289,7 @@ def _read_ts_pair(pair):
     if len({len(o) for xs, _ in res for o in xs}) == 1: res = [[np.stack(xs), y] for xs, y in res]
     return res, heads[0].classes, heads[0].regression
 
-# %% ../nbs/44_archive.ipynb #7b433c1e
+# %% ../nbs/44_archive.ipynb #eb9f44fb
 _bundled = dict( # rows for training, testing; longest; classes
     ACSF1=(100, 100, 1460, 10, 'Which of ten household appliances draws this power?'), ArrowHead=(36, 175, 251, 3, 'The kind of a projectile point, from its outline.'),
     BasicMotions=(40, 40, 100, 4, 'What a person does, from six sensors of a smart watch.'), CardanoSentiment=(74, 33, 24, None, 'Sentiment from two series around the price of a coin (regression).'),
@@ -302,6 +312,18 @@ def _ucr_files(name, folder=None):
     places = source_folder('ucr'), _aeon_data()/name if name in _bundled and _aeon_data() else None
     return next((pair for o in places if o and (pair := _ts_pair(name, o))), None)
 
+def ucr_found(
+    name:str # Name in the archive
+) -> list: # The pair of files; None when it is nowhere, or not whole
+    "Files of a set on this machine."
+    try: return _ucr_files(name)
+    except (OSError, ValueError): return None
+
+def _ucr_some():
+    "`$LRPT_NB_SOURCES/ucr`, when it holds any set."
+    root = source_folder('ucr')
+    return root if root and any(ucr_found(o.name.removesuffix('_TRAIN.ts')) for at in ('', '*/', 'Univariate_ts/*/', 'Multivariate_ts/*/') for o in root.glob(f'{at}*_TRAIN.ts')) else None
+
 def _ucr_read(name, folder, download, counts=None):
     "Both files, checked."
     info, pair = _ucr_info(name), _ucr_files(name, folder)
@@ -312,7 +334,7 @@ def _ucr_read(name, folder, download, counts=None):
     check_counts(info, pair[0].parent, {k: len(x) for k, (x, _) in zip(('train', 'test'), res[0])}, counts)
     return res
 
-# %% ../nbs/44_archive.ipynb #ae38f655
+# %% ../nbs/44_archive.ipynb #f65f093e
 def _ucr_parts(parts, valid, seed):
     "Training rows without those held out, those, and test rows: `{split: (x, y)}`."
     (x, y), test = parts
@@ -349,7 +371,8 @@ def ucr(
         for k, (x, y) in _ucr_parts(parts, valid, seed).items(): writer.add(k, x=x, y=y)
         missing = sum(bool(np.isnan(o).any()) for xs, _ in parts for o in xs)
         writer.note(kind='regression' if regression else 'class' if classes else 'none', classes=classes, channels=parts[0][0][0].shape[1], unequal=isinstance(parts[0][0], list), rows_with_missing=missing)
-    return prepare(f'ucr/{name}', dict(valid=valid, seed=seed, **counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [])), make, home, info.origin, progress)
+    key = counts_key(replace(info, rows=info.rows or dict(train=0, test=0)), counts, pair or [], folder)
+    return prepare_source(info, pair, folder, dict(valid=valid, seed=seed, **key), make, home, progress, download)
 
-for _name in _bundled: register_source(_ucr_info(_name), find=partial(_ucr_files, _name), make=partial(ucr, _name))
-register_source(_ucr_info('NAME'), find=partial(source_folder, 'ucr'), make=ucr)
+for _name in _bundled: register_source(_ucr_info(_name), find=partial(ucr_found, _name), make=partial(ucr, _name))
+register_source(_ucr_info('NAME'), find=_ucr_some, make=ucr)

@@ -76,7 +76,7 @@ def _hub_blocks(info, image, mode):
         if split not in sets or not {image, 'label'} <= set(sets[split].column_names): raise ValueError(f"{info.hf_name} has no split {split!r} with columns {image} and label; it holds {dict(sets)}")
         for b in sets[split].iter(batch_size=1000): yield split, np.stack([np.asarray(o.convert(mode)) for o in b[image]]), np.array(b['label'])
 
-# %% ../nbs/41_images.ipynb #100b8bc7
+# %% ../nbs/41_images.ipynb #e19a3ac6
 def _check_classes(where, split, y, n_classes, share=0., exact=False, hint=''):
     "Raise when labels lie outside, or a class is more or less frequent than chance and `share` of the rows allow."
     y = np.asarray(y)
@@ -90,9 +90,9 @@ def _in_files(info):
     "The set as its files have it: images that train and that validate lie together."
     return replace(info, rows=dict(train=info.rows['train'] + info.rows.get('valid', 0), test=info.rows['test']))
 
-def _files_key(counts, files):
-    "How files enter the settings: published content is the same wherever it lies, any other is known by its checksum."
-    return None if counts is None or not files else hashlib.sha256(repr([file_checksum(o) for o in files]).encode()).hexdigest()[:12]
+def _files_key(counts, files, folder=None):
+    "How files enter the settings: those of a small copy or of a folder that the caller named by their content, wherever they lie."
+    return None if counts is None and folder is None or not files else hashlib.sha256(repr([file_checksum(o) for o in files]).encode()).hexdigest()[:12]
 
 # %% ../nbs/41_images.ipynb #46071058
 def _write_images(writer, info, classes, where, blocks, shape, convert, valid, seed, counts, hint=''):
@@ -159,16 +159,18 @@ def _binary_batch(data, where):
     rows = np.frombuffer(data, np.uint8).reshape(-1, 3073)
     return rows[:, 1:], rows[:, 0]
 
-# %% ../nbs/41_images.ipynb #c671abbb
+# %% ../nbs/41_images.ipynb #be06077a
 _batches = [f'data_batch_{i}' for i in range(1, 6)] + ['test_batch']
 
 def _batch_in(folder, name): return next((o for o in (folder/name, folder/f'{name}.bin') if o.is_file()), None)
+
+def _cifar_whole(place): return place.is_file() or all(_batch_in(place, o) for o in _batches)
 
 def _cifar_inside(root):
     "The folder or archive with the batches at `root`: whole rather than in part."
     if root.is_file(): return root
     folders = [root, root/'cifar-10-batches-py', root/'cifar-10-batches-bin']
-    if whole := [o for o in folders if all(_batch_in(o, b) for b in _batches)]: return whole[0]
+    if whole := [o for o in folders if _cifar_whole(o)]: return whole[0]
     if packed := [o for o in (root/'cifar-10-python.tar.gz', root/'cifar-10-binary.tar.gz') if o.is_file()]: return packed[0]
     return next((o for o in folders if any(_batch_in(o, b) for b in _batches)), None)
 
@@ -192,7 +194,7 @@ def _cifar_blocks(place):
         yield 'test' if seen[-1] == 'test_batch' else 'train', x.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), y
     if sorted(seen) != _batches: raise ValueError(f"{place} holds {', '.join(sorted(seen)) or 'no batch'}; expected each of {', '.join(_batches)} once")
 
-# %% ../nbs/41_images.ipynb #200e402c
+# %% ../nbs/41_images.ipynb #a4069a34
 cifar_classes = 'airplane automobile bird cat deer dog frog horse ship truck'.split()
 _cifar_info = dict(licence='No licence stated; cite Krizhevsky 2009', origin='Krizhevsky 2009, CIFAR-10',
     layout='cifar-10-batches-py/{data_batch_1 ... data_batch_5, test_batch}, cifar-10-batches-bin/ with the same names and .bin, cifar-10-python.tar.gz or cifar-10-binary.tar.gz',
@@ -215,7 +217,7 @@ def cifar(
     check_wanted(_in_files(info), counts)
     place = find_files(info, folder, _cifar_inside)
     files = [] if place is None else [place] if place.is_file() else [o for b in _batches if (o := _batch_in(place, b))]
-    settings = dict(valid=valid, seed=seed, counts=counts, files=_files_key(counts, files))
+    settings = dict(valid=valid, seed=seed, counts=counts, files=_files_key(counts, files, folder))
     def make(writer):
         blocks = _cifar_blocks(place) if place else _hub_blocks(info, 'img', 'RGB')
         _write_images(writer, info, cifar_classes, place or info.hf_name, blocks, (32, 32, 3), to_grey if grayscale else (lambda x: x), valid, seed, counts)
@@ -229,7 +231,7 @@ def scifar(
     "CIFAR-10 in colours, pixel by pixel."
     return cifar(folder, grayscale=False, **settings)
 
-for o, f in ((cifar_info, cifar), (scifar_info, scifar)): register_source(o, find=finder(o, _cifar_inside), make=f)
+for o, grey in ((cifar_info, True), (scifar_info, False)): register_source(o, find=finder(o, _cifar_inside, _cifar_whole), make=partial(cifar, grayscale=grey))
 
 # %% ../nbs/41_images.ipynb #e82d88c8
 def read_idx(
@@ -271,7 +273,7 @@ def _idx_blocks(folder):
         if y.ndim != 1 or len(x) != len(y): raise ValueError(f"{files[0]} has shape {x.shape}, {files[1]} {y.shape}; expected (N, 28, 28) and (N,)")
         yield split, x, y
 
-# %% ../nbs/41_images.ipynb #11b48965
+# %% ../nbs/41_images.ipynb #d91a703a
 def fashion_mnist(
     folder=None, # Folder with the four idx files, or one above it
     side:int=28, # Pixels a side, 28 or 14
@@ -288,7 +290,7 @@ def fashion_mnist(
     check_wanted(_in_files(info), counts)
     place = find_files(info, folder, _idx_inside)
     files = [o for f in _idx_files.values() if (o := _idx_in(place, f))] if place else []
-    settings = dict(side=side, valid=valid, seed=seed, counts=counts, files=_files_key(counts, files))
+    settings = dict(side=side, valid=valid, seed=seed, counts=counts, files=_files_key(counts, files, folder))
     def make(writer):
         blocks = _idx_blocks(place) if place else _hub_blocks(info, 'image', 'L')
         _write_images(writer, info, fashion_classes, place or info.hf_name, blocks, (28, 28), partial(shrink, side=side), valid, seed, counts, '. MNIST, whose files have the same names, is another set')
@@ -298,7 +300,7 @@ def fashion_mnist(
         writer.note(checksums={o.name: s for o, s in zip(files, sums)}, published=published)
     return prepare_source(info, place, folder, settings, make, home, progress, download)
 
-register_source(fashion_mnist_info, find=finder(fashion_mnist_info, _idx_inside), make=fashion_mnist)
+register_source(fashion_mnist_info, find=finder(fashion_mnist_info, _idx_inside, lambda at: all(_idx_in(at, o) for o in _idx_files.values())), make=fashion_mnist)
 
 # %% ../nbs/41_images.ipynb #4c715f78
 pathfinder_levels = dict(easy='curv_baseline', intermediate='curv_contour_length_9', hard='curv_contour_length_14')
@@ -323,7 +325,7 @@ def pathfinder_folders(
         found += [o for o in beside if 'lra_release' in (o.parent.parent.name, at.parent.parent.name)]
     return found
 
-# %% ../nbs/41_images.ipynb #e7ebe7f6
+# %% ../nbs/41_images.ipynb #bcbf1493
 def pathfinder_rows(
     folder # With `imgs` and `metadata`
 ) -> tuple: # File names, labels `(N,)`, checksum of the metadata
@@ -344,6 +346,15 @@ def pathfinder_rows(
         twice = Counter(names).most_common(1)[0][0]
         raise ValueError(f"{folder}: the metadata lists {len(names)-len(set(names)):,} images more than once, first {twice}, with the labels {[y for k, y in zip(names, labels) if k == twice]}; two runs may have written to one folder")
     return names, np.array(labels, dtype=np.uint8), digest.hexdigest()
+
+def _images_key(folder, names, digest):
+    "Listed and drawn images as the settings have them: the metadata, and number, total size and newest time of the images."
+    facts = [0, 0, 0]
+    for at in sorted({k.rpartition('/')[0] for k in names}):
+        if not (folder/at).is_dir(): continue
+        with os.scandir(folder/at) as found:
+            for s in (o.stat() for o in found if o.name.endswith('.png')): facts = [facts[0]+1, facts[1]+s.st_size, max(facts[2], s.st_mtime_ns)]
+    return hashlib.sha256(repr((digest, *facts)).encode()).hexdigest()[:12]
 
 def _check_there(folder, names):
     "Raise unless every listed image is there; how many are there and not listed."
@@ -409,7 +420,7 @@ def _write_pathfinder(writer, at, others, names, labels, digest, resolution, dif
             writer.add(split, x=x, y=labels[rows[o]])
     writer.note(classes=['apart', 'joined'], shape=[resolution]*2, values=[0, 255], path=str(at), other_copies=[str(o) for o in others], metadata=digest, skipped=skip, not_listed=extra, blank=blank, **_check_copies(at, keys, labels[rows], parts))
 
-# %% ../nbs/41_images.ipynb #41f7bec7
+# %% ../nbs/41_images.ipynb #d176ccb5
 def lra_pathfinder(
     resolution:int=32, # Pixels a side: 32, 64, 128 (PathX) or 256 (PathX-256)
     folder=None, # The release, or a folder in it
@@ -428,8 +439,8 @@ def lra_pathfinder(
         if not ok and (isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < 0): raise ValueError(f"{name} must be an integer of at least 0{', None or any' if name == 'counts' else ''}, not {v!r}")
     places = find_files(info, folder, lambda at: pathfinder_folders(at, resolution, difficulty) or None) or []
     names, labels, digest = pathfinder_rows(places[0]) if places else (None, None, None)
-    settings = dict(resolution=resolution, difficulty=difficulty, seed=seed, counts=counts, files=digest and digest[:12])
+    settings = dict(resolution=resolution, difficulty=difficulty, seed=seed, counts=counts, files=_images_key(places[0], names, digest) if places else None)
     def make(writer): _write_pathfinder(writer, places[0], places[1:], names, labels, digest, resolution, difficulty, seed, counts, n_workers)
     return prepare_source(info, places[0] if places else None, folder, settings, make, home, progress)
 
-register_source(lra_pathfinder_info, find=finder(lra_pathfinder_info, lambda at: next((o[0] for r in (32, 64, 128, 256) if (o := pathfinder_folders(at, r))), None)), make=lra_pathfinder)
+register_source(lra_pathfinder_info, find=finder(lra_pathfinder_info, lambda at: next(iter(pathfinder_folders(at)), None)), make=lra_pathfinder)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['speech_info', 'read_wav', 'speech_commands', 'TsFile']
 
-# %% ../nbs/43_signals.ipynb #0e2dd0ea
-import gzip, io, re, tarfile, tempfile, wave, zlib
+# %% ../nbs/43_signals.ipynb #f3fc093b
+import gzip, io, re, tarfile, tempfile, warnings, wave, zlib
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ def read_wav(
     if not n or len(raw) != 2*n: raise ValueError(f"{name} holds {len(raw)//2} samples, its header says {n}; the file is cut short or empty")
     return np.frombuffer(raw, '<i2').astype(np.int16)
 
-# %% ../nbs/43_signals.ipynb #5f7f6866
+# %% ../nbs/43_signals.ipynb #378154ba
 speech_info = SourceInfo('speech_commands', 'Which of 35 words is said? Raw sound, 16 kHz, one channel, clips as long as they are (Warden 2018).', 'CC BY 4.0', 'Google, speech_commands_v0.02.tar.gz',
     'a folder for each word with .wav files, validation_list.txt and testing_list.txt, in the folder, in speech_commands_v0.02/ or SpeechCommands/speech_commands_v0.02/ below it, or speech_commands_v0.02.tar.gz itself',
     download_bytes=2_428_923_189, prepared_bytes=3_320_000_000, length=16_000, rows=dict(train=84_843, valid=9_981, test=11_005), classes=35,
@@ -45,6 +45,8 @@ def _speech_inside(root):
         if len(lacks) < 2 or any(_clip.search(o.as_posix()) for o in at.glob('*/*.wav')): raise missing_files(speech_info, root, f": {at} lacks {' and '.join(lacks)}")
     return next((o for o in (root/'speech_commands_v0.02.tar.gz',) if o.is_file()), None)
 
+def _speech_whole(place): return place.is_file() or any(_clip.search(o.as_posix()) for o in place.glob('*/*.wav')) and all((place/o).is_file() for f in _lists for o in (place/f).read_text(encoding='utf8').split())
+
 def _speech_files(place):
     "`(name, bytes)` of both lists and of each clip, named 'word/clip.wav'; of a folder in order, of an archive as they come."
     if place.is_dir():
@@ -52,10 +54,12 @@ def _speech_files(place):
             if o.name in _lists or _clip.search(o.as_posix()): yield o.relative_to(place).as_posix(), o.read_bytes()
         return
     try:
-        with tarfile.open(place, 'r|*') as tar:
-            for o in tar:
-                base, m = o.name.rpartition('/')[2], _clip.search(o.name)
-                if o.isfile() and (m or base in _lists): yield m[1] if m else base, tar.extractfile(o).read()
+        with open(place, 'rb') as f, (gzip.open(f) if f.peek(2)[:2] == b'\x1f\x8b' else f) as data:
+            with tarfile.open(fileobj=data, mode='r|*') as tar:
+                for o in tar:
+                    base, m = o.name.rpartition('/')[2], _clip.search(o.name)
+                    if o.isfile() and (m or base in _lists): yield m[1] if m else base, tar.extractfile(o).read()
+            while data.read(2**20): pass # an archive that was cut between two clips ends like a whole one; its compression does not
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as e: raise ValueError(f"{place} cannot be read as a whole tar archive ({e}); fetch it anew") from e
 
 # %% ../nbs/43_signals.ipynb #e524819c
@@ -76,13 +80,18 @@ def _spool(place, scratch):
     if both := set.intersection(*listed.values()): raise ValueError(f"{place}: {min(both)} is in both lists")
     return sorted(rows), {o: s for name, s in _lists.items() for o in listed[name]}
 
-# %% ../nbs/43_signals.ipynb #cdf9202e
+# %% ../nbs/43_signals.ipynb #c63b4560
 def _write_speech(writer, place, counts):
     "Spool, check, write in the order of names."
     with tempfile.TemporaryFile(dir=writer.folder) as scratch:
         rows, split_of = _spool(place, scratch)
         words, speakers = sorted({o[0] for o in rows}), sorted({o[1].split('_nohash_')[0] for o in rows})
         parts = {k: [o for o in rows if split_of.get(f'{o[0]}/{o[1]}', 'train') == k] for k in speech_info.rows}
+        absent = sorted(split_of.keys() - {f'{o[0]}/{o[1]}' for o in rows})
+        if absent:
+            why = f"{place} lacks {len(absent):,} of {len(split_of):,} clips that its lists name, first {absent[0]}"
+            if counts is None: raise ValueError(f"{why}; unpack the archive anew, or take what is there with counts='any'")
+            warnings.warn(why)
         check_counts(speech_info, place, {k: len(v) for k, v in parts.items()}, counts)
         if counts is None and len(words) != speech_info.classes: raise ValueError(f"{place} has {len(words)} words, expected {speech_info.classes}: {', '.join(words)}")
         codes, heard = ({o: i for i, o in enumerate(names)} for names in (words, speakers))
@@ -96,9 +105,9 @@ def _write_speech(writer, place, counts):
     sets = [set(o) for o in who.values()]
     shared = sum(map(len, sets)) - len(set.union(*sets))
     lengths = [o[3] for o in rows]
-    writer.note(kind='values', rate=16_000, classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
+    writer.note(kind='values', rate=16_000, listed_and_absent=len(absent), classes=words, speakers=len(speakers), speakers_in_two_splits=shared, lengths=dict(shortest=min(lengths), longest=max(lengths), below_longest=sum(n < max(lengths) for n in lengths)))
 
-# %% ../nbs/43_signals.ipynb #0c0ec73c
+# %% ../nbs/43_signals.ipynb #8a6013da
 def speech_commands(
     folder=None, # Folder with the words, one above it, or the archive
     counts=None, # Expected rows: the published, 'any', or a dict by split
@@ -109,15 +118,15 @@ def speech_commands(
     "Spoken words as raw sound at 16 kHz: the official train, valid and test clips, as long as they are."
     info = speech_info
     place = find_files(info, folder, _speech_inside)
-    files = [] if counts is None or place is None else [place] if place.is_file() else [*(place/o for o in _lists), *sorted(place.glob('*/*.wav'))]
+    files = [] if place is None or counts is None and folder is None else [place] if place.is_file() else [*(place/o for o in _lists), *sorted(place.glob('*/*.wav'))]
     def make(writer):
         _write_speech(writer, place or fetch_files(info)[0], counts)
     # the scratch file needs as much again
-    return prepare_source(info, place, folder, counts_key(info, counts, files), make, home, progress, download, room=2)
+    return prepare_source(info, place, folder, counts_key(info, counts, files, folder), make, home, progress, download, room=2)
 
-register_source(speech_info, find=finder(speech_info, _speech_inside), make=speech_commands)
+register_source(speech_info, find=finder(speech_info, _speech_inside, _speech_whole), make=speech_commands)
 
-# %% ../nbs/43_signals.ipynb #2c7f260d
+# %% ../nbs/43_signals.ipynb #7f99bf46
 class TsFile:
     "A `.ts` file of the time series archives: its header at once, its cases one at a time."
     def __init__(self,
@@ -128,8 +137,8 @@ class TsFile:
             for self.n_head, line in enumerate(f, 1):
                 if line.strip().lower() == '@data': break
                 if line.startswith('@'):
-                    key, _, v = line[1:].strip().partition(' ')
-                    self.head[key.lower()] = v.split()
+                    key, *v = line[1:].split() or [''] # by blanks or tabs
+                    self.head[key.lower()] = v
             else: raise ValueError(f"{path} has no line @data; it is no .ts file, or cut short")
         if self._says('timestamps'): raise ValueError(f"{path} has a time stamp at each value, which is not read; expected @timeStamps false")
         self.regression = self._says('targetlabel')
@@ -147,6 +156,8 @@ class TsFile:
                 if n <= self.n_head or not line or line[0] in '#%': continue
                 fields = line.split(':')
                 label = fields.pop().strip() if self.regression or self.classes is not None else None
+                if label is not None and label not in (self.classes or ()) and (not fields or not label or ',' in label):
+                    raise ValueError(f"{self.path}, line {n}: the case has no label; its header says that each ends in : and a {'number' if self.regression else 'class'}, this one in {line[-40:]!r}")
                 x = [self._values(n, o) for o in fields]
                 n_channels = n_channels or len(x)
                 if len(x) != n_channels or len({len(o) for o in x}) != 1: raise ValueError(f"{self.path}, line {n}: channels of lengths {[len(o) for o in x]}; expected {n_channels} of one length")

@@ -7,16 +7,17 @@ __all__ = ['sources', 'SourceInfo', 'Source', 'register_source', 'source_folder'
            'finder', 'check_wanted', 'counts_key', 'check_counts', 'fetch_hub', 'fetch_files', 'prepared_before',
            'prepare_source']
 
-# %% ../nbs/07_sources.ipynb #c525d7ba
-import errno, hashlib, os
+# %% ../nbs/07_sources.ipynb #4f53e367
+import errno, hashlib, inspect, os, re, secrets, shutil, tarfile, zipfile, zlib
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from .core import Registry
-from .storage import Prepared, describe_size, list_prepared, prepare
+from .storage import Prepared, check_free, data_home, describe_size, list_prepared, prepare
 
-# %% ../nbs/07_sources.ipynb #a91e06f2
+# %% ../nbs/07_sources.ipynb #27324fad
 @dataclass
 class SourceInfo:
     "What is known of a public set before it is here."
@@ -66,12 +67,14 @@ def is_ready(
     name:str, # Name of a registered source
     home=None # Folder of prepared sets; `data_home()` by default
 ) -> str: # 'prepared', 'folder' or 'missing'
-    "Whether a public set is prepared here, could be from files on this machine, or is missing."
-    find = sources[name].find
-    if any(o['name'] == name and not o['problem'] for o in list_prepared(home)): return 'prepared'
+    "Whether a public set as its reader makes it by default is prepared here, could be from files on this machine, or is missing."
+    find, make = sources[name].find, sources[name].make
+    usual = {k: p.default for k, p in inspect.signature(make).parameters.items()} if make else {}
+    def same(settings): return all(settings[k] == v for k, v in usual.items() if k in settings and v is not inspect.Parameter.empty)
+    if any(o['name'] == name and not o['problem'] and same(o['settings']) for o in list_prepared(home)): return 'prepared'
     return 'folder' if find() else 'missing'
 
-# %% ../nbs/07_sources.ipynb #6395f0ac
+# %% ../nbs/07_sources.ipynb #fc8cd43e
 def missing_files(
     info:SourceInfo, # Of the set
     folder=None, # The caller's
@@ -102,15 +105,16 @@ def find_files(
 
 def finder(
     info:SourceInfo, # Of the set
-    inside # As for `find_files`
+    inside, # As for `find_files`
+    whole=None # `whole(place)` tells whether nothing lacks at what `inside` gave; that is taken for granted by default
 ): # For `register_source`
     "`find` of a source: None as well where a copy is of no use."
     def find():
-        try: return find_files(info, None, inside)
+        try: return place if (place := find_files(info, None, inside)) is not None and (whole is None or whole(place)) else None
         except (OSError, ValueError): return None
     return find
 
-# %% ../nbs/07_sources.ipynb #7b8c22a8
+# %% ../nbs/07_sources.ipynb #0b5c26f7
 def check_wanted(
     info:SourceInfo, # Of the set
     counts # What the caller gave
@@ -122,12 +126,14 @@ def check_wanted(
 def counts_key(
     info:SourceInfo, # Of the set
     counts, # What the caller gave
-    files=() # That were found
+    files=(), # That were found
+    folder=None # The caller's
 ) -> dict: # For the settings of a prepared set
     "How `counts` and the files enter the settings."
     check_wanted(info, counts)
-    facts = [(str(o), o.stat().st_size, o.stat().st_mtime_ns) for o in files]
-    return dict(counts=None) if counts is None else dict(counts=counts, files=hashlib.sha256(repr(facts).encode()).hexdigest()[:12])
+    if counts is None and folder is None: return dict(counts=None)
+    facts = [(os.path.abspath(o), s.st_size, s.st_mtime_ns) for o in files for s in [os.stat(o)]]
+    return dict(counts=counts, files=hashlib.sha256(repr(facts).encode()).hexdigest()[:12])
 
 def check_counts(
     info:SourceInfo, # Of the set
@@ -142,7 +148,7 @@ def check_counts(
         if n and n == want.get(k, n): continue
         raise ValueError(f"{where}: {k} has {n:,} {unit}, expected {f'{want[k]:,}' if k in want else 'some'}{' as published' if counts is None else ''}; files may be missing or cut short, or this is another set of the same name. counts='any' takes what is there")
 
-# %% ../nbs/07_sources.ipynb #60804fbe
+# %% ../nbs/07_sources.ipynb #f98565b2
 def _fetched(info, what, get):
     "What `get()` fetched, or an error that says what failed and what to do."
     try: return get()
@@ -159,17 +165,70 @@ def fetch_hub(
     import datasets
     return _fetched(info, f'{info.hf_name} of the Hugging Face hub', lambda: datasets.load_dataset(*(args or [info.hf_name]), **kwargs))
 
+# %% ../nbs/07_sources.ipynb #5df73fc4
+def _beside(path): return path.with_name(f'.{path.name}.{os.getpid()}-{secrets.token_hex(4)}')
+
+def _download(url, folder):
+    "The file at `url` in `folder`, fetched unless it is there."
+    from urllib.parse import unquote, urlsplit
+    from urllib.request import Request, urlopen
+    file = folder/(re.sub(r'[^\w.-]', '_', unquote(urlsplit(url).path).rpartition('/')[2]).strip('.') or 'file')
+    if file.is_file(): return file
+    with urlopen(Request(url, headers={'User-Agent': 'lrpt_nb'}), timeout=30) as answer:
+        size, found = answer.headers.get('Content-Length'), 0
+        check_free(folder, int(size or 0))
+        folder.mkdir(parents=True, exist_ok=True)
+        temp = _beside(file)
+        try:
+            with open(temp, 'xb') as f:
+                while data := answer.read(2**20): found += f.write(data)
+            if size is not None and found != int(size): raise OSError(f'{url} ended after {found:,} of {int(size):,} bytes')
+            os.replace(temp, file)
+        finally: temp.unlink(missing_ok=True)
+    return file
+
+# %% ../nbs/07_sources.ipynb #01265689
+def _packed(archive):
+    "`(name, is a folder, opens it)` of what a zip or tar archive holds; other than files and folders are refused."
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as z: yield from ((o.filename, o.is_dir(), partial(z.open, o)) for o in z.infolist())
+        return
+    with tarfile.open(archive) as tar:
+        for o in tar:
+            if not (o.isfile() or o.isdir()): raise ValueError(f"{archive.name} holds {o.name!r}, which is neither a file nor a folder")
+            yield o.name, o.isdir(), partial(tar.extractfile, o)
+
+def _unpack(archive):
+    "The folder with what `archive` holds, unpacked unless it is there; an archive that cannot be is removed."
+    folder = archive.with_name(f'{archive.name}.unpacked')
+    if folder.is_dir(): return folder
+    temp = _beside(folder)
+    try:
+        temp.mkdir()
+        for name, is_dir, open_it in _packed(archive):
+            at = (temp/name).resolve()
+            if not at.is_relative_to(temp.resolve()): raise ValueError(f"{archive.name} holds {name!r}, which leaves its folder")
+            (at if is_dir else at.parent).mkdir(parents=True, exist_ok=True)
+            if not is_dir:
+                with open_it() as data, open(at, 'xb') as f: shutil.copyfileobj(data, f)
+        if not folder.is_dir(): os.replace(temp, folder)
+    except (ValueError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError): archive.unlink(missing_ok=True); raise
+    finally: shutil.rmtree(temp, ignore_errors=True)
+    return folder
+
+# %% ../nbs/07_sources.ipynb #88859717
 def fetch_files(
     info:SourceInfo, # Of the set
     urls=None, # Addresses; `info.urls` by default
     unpack:bool=False # Give folders with what the archives hold
 ) -> list: # Paths
-    "Files of a set from their addresses."
-    import datasets
-    urls, manager = list(urls or info.urls), datasets.DownloadManager()
-    return [Path(o) for o in _fetched(info, ', '.join(urls), lambda: (manager.download_and_extract if unpack else manager.download)(urls))]
+    "Files of a set from their addresses, kept in `downloads` below `data_home()`."
+    def get(url):
+        file = _download(url, data_home()/'downloads'/hashlib.sha256(url.encode()).hexdigest()[:12])
+        return _unpack(file) if unpack else file
+    return [_fetched(info, o, partial(get, o)) for o in urls or info.urls]
 
-# %% ../nbs/07_sources.ipynb #81c8b28d
+# %% ../nbs/07_sources.ipynb #880cbeed
 def prepared_before(
     name:str, # Of the set
     settings:dict, # It was prepared with; `files`, which tells copies apart, does not matter
@@ -193,8 +252,8 @@ def prepare_source(
     room:int=1 # Disk that preparing needs, as a multiple of what is kept
 ) -> Prepared:
     "Open what was prepared, or prepare it from `place` or, when `download`, from where it is published."
-    if place is None and not download:
+    if place is None and not download or folder is None and settings['counts'] is None:
         if p := prepared_before(info.name, settings, home): return p
-        raise absent or missing_files(info, folder)
+    if place is None and not download: raise absent or missing_files(info, folder)
     origin = info.origin if place is not None or not info.hf_name else f'Hugging Face, {info.hf_name}'
     return prepare(info.name, settings, make, home, origin, progress, room*info.prepared_bytes if settings['counts'] is None else 0)

@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['list_tasks', 'load_task', 'task_ready', 'task_card', 'lrpt_tasks']
 
-# %% ../nbs/49_tasks.ipynb #a6dc00f5
+# %% ../nbs/49_tasks.ipynb #40bf3053
 import json, sys
 
-from .archive import ucr_bundled
+from .archive import ucr_bundled, ucr_found
 from .core import check_choice, check_count, command
 from .data import SeqDataLoaders, seq_dls
 from .sets import TaskInfo, find_task, register_task, tasks
@@ -46,15 +46,15 @@ def load_task(
     dls.settings.update(task_settings=getattr(rows, 'recorded', None) or {k: v for k, v in (task.settings() | settings).items() if k not in ('home', 'folder', 'n_workers', 'download')})
     return dls
 
-# %% ../nbs/49_tasks.ipynb #823b93d0
+# %% ../nbs/49_tasks.ipynb #cab4340a
 def task_ready(
     name:str # A name of `list_tasks()`
 ) -> str: # 'installed', 'generated', 'prepared', 'folder' or 'missing'
     "Whether a task can be loaded on this machine without fetching anything."
     t = find_task(name)
     if t.public is None: return 'generated' if t.source.startswith('generated') else 'installed'
-    if name.startswith('ucr/') and name[4:] in ucr_bundled(): return 'installed'
-    return is_ready(t.public if t.public in sources else 'ucr/NAME')
+    if name.startswith('ucr/'): return 'installed' if name[4:] in ucr_bundled() else 'folder' if ucr_found(name[4:]) else 'missing'
+    return is_ready(t.public)
 
 def _size(n, ready): return describe_size(n) if n else 'nothing: it is inside an installed package' if ready == 'installed' else 'unknown size'
 

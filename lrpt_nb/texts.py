@@ -140,7 +140,7 @@ def _check_balance(where, split, labels, off=.2):
     n, ones = len(labels), float(np.mean(labels)) if len(labels) else 0.
     if n > 1 and abs(ones-.5) > min(off + 1/n**.5, .5 - .5/n): raise ValueError(f"{where}: {ones:.0%} of the {n:,} labels of {split} are 1, expected about half; guessing would look like learning")
 
-# %% ../nbs/42_texts.ipynb #5b4b38aa
+# %% ../nbs/42_texts.ipynb #0fb5fbb6
 imdb_info = SourceInfo('imdb', "Is a film review positive? Characters, case kept (Maas et al. 2011).", 'No licence stated; for research, cite Maas et al. 2011',
     'Stanford, Large Movie Review Dataset v1.0', 'aclImdb/{train,test}/{neg,pos}/ID_STARS.txt and aclImdb/train/urls_{neg,pos}.txt, or aclImdb_v1.tar.gz, in the folder',
     download_bytes=84_125_825, prepared_bytes=66_000_000, length=4096, rows=dict(train=25_000, test=25_000), classes=2, hf_name='stanfordnlp/imdb')
@@ -152,6 +152,8 @@ def _imdb_inside(root):
     for at in (root, root/'aclImdb', root/'aclImdb'/'aclImdb'):
         if (at/'train').is_dir() and (at/'test').is_dir(): return at
     return next((root/o for o in ('aclImdb_v1.tar.gz', 'aclImdb.tar.gz') if (root/o).is_file()), None)
+
+def _imdb_whole(place): return place.is_file() or all(any(_review_file.search(o.as_posix()) for o in (place/s/c).glob('*.txt')) for s in ('train', 'test') for c in ('neg', 'pos'))
 
 # %% ../nbs/42_texts.ipynb #652bf6da
 def _review_files(place):
@@ -222,7 +224,7 @@ def _write_imdb(writer, where, rows, films, max_len, min_freq, end_token, valid,
     writer.note(symbols=cc.symbols, classes=['neg', 'pos'], path=str(where), groups=kind, cut={k: sum(len(rows['test' if k == 'test' else 'train'][i][2]) > room for i in v) for k, v in parts.items()},
                 copies_in_train=len(texts)-len(known), test_rows_also_in_train=sum(_same_text(o[2]) in known for o in rows['test']))
 
-# %% ../nbs/42_texts.ipynb #0b535c84
+# %% ../nbs/42_texts.ipynb #f99443a6
 def imdb(
     folder=None, # `aclImdb`, the folder above it, or `aclImdb_v1.tar.gz`
     max_len:int=4096, # Steps a review at most, the end token included
@@ -240,8 +242,8 @@ def imdb(
     _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); check_wanted(info, counts)
     if not 0 < valid < 1: raise ValueError(f"valid must lie between 0 and 1, not {valid!r}")
     place = find_files(info, folder, _imdb_inside)
-    files = [] if counts is None or place is None else [place] if place.is_file() else sorted(place.glob('t*/*/*.txt'))
-    settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **counts_key(info, counts, files))
+    files = [] if place is None or counts is None and folder is None else [place] if place.is_file() else sorted([*place.glob('t*/urls_*.txt'), *place.glob('t*/*/*.txt')])
+    settings = dict(max_len=max_len, min_freq=min_freq, end_token=end_token, valid=valid, seed=seed, **counts_key(info, counts, files, folder))
     def make(writer):
         rows, urls = _read_reviews(place) if place else _hub_reviews(info)
         where = place or info.hf_name
@@ -252,7 +254,7 @@ def imdb(
         if place and place.is_file(): writer.note(checksums={place.name: file_checksum(place)})
     return prepare_source(info, place, folder, settings, make, home, progress, download)
 
-register_source(imdb_info, find=finder(imdb_info, _imdb_inside), make=imdb)
+register_source(imdb_info, find=finder(imdb_info, _imdb_inside, _imdb_whole), make=imdb)
 
 # %% ../nbs/42_texts.ipynb #802725b9
 _field = re.compile(r'(?:^|\t)(?:"([^"]*(?:""[^"]*)*)"(?=\t|$)|([^\t]*))')
@@ -358,7 +360,7 @@ def _write_pairs(writer, where, lines, counts, spelling, max_len, min_freq, end_
         facts[k] = dict(path=str(where[k]), empty=empty, cut=cut, ones=int(labels.sum()), sha256=digest.hexdigest())
     return cc, facts
 
-# %% ../nbs/42_texts.ipynb #84e926da
+# %% ../nbs/42_texts.ipynb #55ecb0f6
 def retrieval(
     folder=None, # Folder of the three files, or one above it
     max_len:int=4000, # Steps a document at most, the end token included
@@ -375,7 +377,7 @@ def retrieval(
     check_choice('spelling', spelling, spellings); _at_least('max_len', max_len, 2); _at_least('min_freq', min_freq, 1); _check_end(end_token); check_wanted(info, counts)
     place = find_files(info, folder, _pairs_inside)
     paths = {k: place/o for k, o in _pair_files.items()} if place else {}
-    settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **counts_key(info, counts, list(paths.values())))
+    settings = dict(max_len=max_len, spelling=spelling, min_freq=min_freq, end_token=end_token, **counts_key(info, counts, list(paths.values()), folder))
     def make(writer):
         hub = None if place else fetch_hub(info, 'text', data_files={k: _lra_hub+o for k, o in _pair_files.items()})
         where = {k: paths[k] if place else f'{info.hf_name}, {k}' for k in _pair_files}
@@ -410,7 +412,7 @@ def _expressions(where, lines, max_len, check, rng):
             if listops_decode(ids) != text: raise ValueError(f"{where}, line {n}: the tokens do not spell the row")
         yield ids, y
 
-# %% ../nbs/42_texts.ipynb #3642290b
+# %% ../nbs/42_texts.ipynb #28150b29
 def lra_listops(
     folder=None, # Folder of the three files, or one above it
     max_len:int=2048, # Longest row allowed, the end token included
@@ -428,7 +430,7 @@ def lra_listops(
     symbols = list(listops_vocab[:15]) + [end_token]*(end_token is not None)
     place = find_files(info, folder, _lists_inside)
     paths = {k: place/o for k, o in _list_files.items()} if place else {}
-    settings = dict(max_len=max_len, check=check, end_token=end_token, **counts_key(info, counts, list(paths.values())))
+    settings = dict(max_len=max_len, check=check, end_token=end_token, **counts_key(info, counts, list(paths.values()), folder))
     def make(writer):
         facts, rng = {}, np.random.default_rng(0)
         for k, path in paths.items():

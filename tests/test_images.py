@@ -112,9 +112,26 @@ def test_published_cifar_is_prepared_once(tmp_path, monkeypatch, published):
     shutil.rmtree(folder); monkeypatch.delenv('LRPT_NB_SOURCES')
     assert is_ready('cifar') == 'prepared' and is_ready('scifar') == 'missing'
     # load_dataset refuses here, so a second download would be seen
-    for o in (cifar(), cifar(download=True), cifar(write_bin(tmp_path/'bin', rows))): assert o.path == p.path
+    for o in (cifar(), cifar(download=True)): assert o.path == p.path
+    same(p, cifar(write_bin(tmp_path/'bin', rows), progress=False))
+    shutil.rmtree(p.path.parent); p = cifar(tmp_path/'bin', progress=False); before = (p.path/'card.json').stat().st_mtime_ns
+    assert cifar().path == p.path
     assert (p.path/'card.json').stat().st_mtime_ns == before
     with pytest.raises(FileNotFoundError, match='cifar is not on this machine'): cifar(seed=1)
+
+def test_a_part_of_the_files_is_not_ready(tmp_path, monkeypatch):
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path))
+    write_idx(tmp_path/'fashion_mnist'); write_py(tmp_path/'cifar'/'cifar-10-batches-py', cifar_rows())
+    names = 'cifar', 'scifar', 'fashion_mnist'
+    assert {is_ready(o) for o in names} == {'folder'}
+    for f in (tmp_path/'fashion_mnist'/'t10k-labels-idx1-ubyte.gz', tmp_path/'cifar'/'cifar-10-batches-py'/'data_batch_3'): f.unlink()
+    assert {is_ready(o) for o in names} == {'missing'}
+
+def test_a_folder_that_is_named_is_read(tmp_path, published, published_fashion):
+    for reader, write, size in (cifar, write_py, cifar_rows), (fashion_mnist, lambda at, seed: write_idx(at, seed=seed) and at, lambda seed: seed):
+        a, b = (reader(write(tmp_path/f'{reader.__name__}{i}', size(seed=i)), progress=False) for i in range(2))
+        assert a.path != b.path and (a.split('test')['x'] != b.split('test')['x']).any()
+        assert reader(tmp_path/f'{reader.__name__}0', progress=False).path == a.path and reader(progress=False).path in (a.path, b.path)
 
 def test_small_cifar_is_known_by_its_files(tmp_path):
     a, b = (cifar(write_py(tmp_path/str(i), cifar_rows(seed=i)), counts='any', progress=False) for i in range(2))

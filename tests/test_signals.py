@@ -53,8 +53,8 @@ def test_speech_archive_and_its_download(few, tmp_path, monkeypatch):
     file = tmp_path/'speech_commands_v0.02.tar.gz'
     with tarfile.open(file, 'w:gz') as tar: tar.add(tmp_path/'raw', '.')
     p, q = speech_commands(tmp_path/'raw', **few), speech_commands(file, **few)
-    # a file is its own download: the real download manager, without a network
-    monkeypatch.setattr(signals.speech_info, 'urls', (str(file),))
+    # a file is its own download
+    monkeypatch.setattr(signals.speech_info, 'urls', (file.as_uri(),))
     d = speech_commands(download=True, home=tmp_path/'other', **few)
     for s in p.splits:
         for o in q, d: np.testing.assert_array_equal(p.split(s)['x'].values, o.split(s)['x'].values)
@@ -173,17 +173,43 @@ def test_what_is_missing_is_named(few, tmp_path, monkeypatch):
     assert not (tmp_path/'data').exists() or not list((tmp_path/'data').rglob('*.bin'))
 
 def test_no_network_is_said(few, monkeypatch):
-    def download(self, urls): raise ConnectionError('no route to host')
-    for o in 'download', 'download_and_extract': monkeypatch.setattr(f'datasets.DownloadManager.{o}', download)
+    def urlopen(*args, **kwargs): raise ConnectionError('no route to host')
+    monkeypatch.setattr('urllib.request.urlopen', urlopen)
     monkeypatch.setattr(archive, '_aeon_data', lambda: None)
     for run in speech_commands, bidmc, lambda **kw: ucr('ECG200', **kw):
         with pytest.raises(OSError, match='(?s)no route to host.*Without a network.*Expected: '): run(download=True, progress=False)
+
+def test_downloads_of_the_archives_are_kept(few, tmp_path, monkeypatch):
+    import zipfile
+    x, y, _ = vitals(np.random.default_rng(0), 8)
+    ts_file(tmp_path/'raw'/'Toy_TRAIN.ts', x[:40], y[:40]); ts_file(tmp_path/'raw'/'Toy_TEST.ts', x[40:], y[40:])
+    for s in 'TRAIN', 'TEST': (tmp_path/'raw'/f'BIDMC32RR_{s}.ts').write_bytes((tmp_path/'raw'/f'Toy_{s}.ts').read_bytes())
+    with zipfile.ZipFile(tmp_path/'Toy.zip', 'w') as z: [z.write(tmp_path/'raw'/f'Toy_{s}.ts', f'Toy_{s}.ts') for s in ('TRAIN', 'TEST')]
+    info = archive._ucr_info
+    monkeypatch.setattr(archive, '_ucr_info', lambda name: replace(info(name), urls=((tmp_path/f'{name}.zip').as_uri(),)))
+    monkeypatch.setattr(archive, '_bidmc_urls', lambda target: [(tmp_path/'raw'/f'BIDMC32RR_{s}.ts').as_uri() for s in ('TRAIN', 'TEST')])
+    assert ucr('Toy', download=True, **few).rows['test'] == len(x)-40
+    p = bidmc(download=True, **few)
+    (tmp_path/'Toy.zip').unlink()
+    assert len(ucr_arrays('Toy', download=True)['test'][0]) == len(x)-40 and sum(p.rows.values()) == np.isfinite(y).sum()
 
 def test_prepared_once_needs_no_files(few, tmp_path):
     x, y, _ = vitals(np.random.default_rng(0), 8)
     ts_file(tmp_path/'raw'/'Toy_TRAIN.ts', x[:40], y[:40]); ts_file(tmp_path/'raw'/'Toy_TEST.ts', x[40:50], y[40:50])
     p = ucr('Toy', tmp_path/'raw', progress=False)
     assert p.card['kind'] == 'regression' and ucr('Toy', progress=False).path == p.path
+
+def test_a_folder_that_is_named_is_read(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, 'speech_info', replace(signals.speech_info, rows=dict(train=9, valid=3, test=6), classes=3))
+    x, y, _ = vitals(np.random.default_rng(0), 8)
+    for i, at in enumerate((tmp_path/'L0', tmp_path/'L1')):
+        speech(at/'sc'); (at/'sc'/'bed'/'00000001_nohash_1.wav').write_bytes(wav(np.full(9, i)))
+        for name, n in (('Toy', 40), ('BIDMC32RR', len(x)-6)): ts_file(at/name/f'{name}_TRAIN.ts', x[:n]+i, y[:n]); ts_file(at/name/f'{name}_TEST.ts', x[n:], y[n:])
+    monkeypatch.setitem(archive.bidmc_rows, 'RR', len(x))
+    for reader, sub in ((speech_commands, 'sc'), (lambda at=None, **kw: ucr('Toy', at, **kw), 'Toy'), (lambda at=None, **kw: bidmc('RR', at, **kw), 'BIDMC32RR')):
+        a, b = (reader(tmp_path/f'L{i}'/sub, progress=False) for i in range(2))
+        assert a.path != b.path and reader(tmp_path/'L0'/sub, progress=False).path == a.path, sub
+        assert reader(progress=False).path in (a.path, b.path)
 
 @pytest.mark.skipif(not ucr_bundled(), reason='aeon is not installed')
 @pytest.mark.parametrize('name', ucr_bundled())

@@ -477,7 +477,7 @@ print(p.n_bytes, (peak()-before)*(1 if sys.platform == 'darwin' else 1024))
 
 # --- a script without a main part under `if __name__ == '__main__':`
 
-def run_script(tmp_path, text, seconds=100):
+def run_script(tmp_path, text, seconds=240):
     "Run a script that has no such part; what it left behind, its output, its complaints."
     (tmp_path/'script.py').write_text(f'home = {str(tmp_path/"home")!r}\n{text}')
     done = subprocess.run([sys.executable, str(tmp_path/'script.py')], capture_output=True, text=True, timeout=seconds)

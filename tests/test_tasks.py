@@ -126,6 +126,14 @@ def test_disk_and_memory_train_alike(tmp_path):
 def test_unknown_archive_set_is_named():
     with pytest.raises((ValueError, OSError, ImportError), match='Nowhere'): find_task('ucr/Nowhere').make(0)
 
+def test_an_archive_set_is_ready_when_its_files_are_there(tmp_path, monkeypatch):
+    from lrpt_nb.tasks import task_ready
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path)); (tmp_path/'ucr').mkdir()
+    assert task_ready('ucr/Nonsense') == task_ready('ucr/Toy') == 'missing'
+    x, y, _ = vitals(np.random.default_rng(0), 8)
+    for s in 'TRAIN', 'TEST': assert task_ready('ucr/Toy') == 'missing'; ts_file(tmp_path/'ucr'/f'Toy_{s}.ts', x[:9], y[:9])
+    assert task_ready('ucr/Toy') == 'folder' and task_ready('ucr/Nonsense') == 'missing'
+
 def test_command_takes_a_task_by_position(tmp_path):
     def run(*args): return subprocess.run([Path(sys.executable).with_name('lrpt_tasks'), *args], capture_output=True, text=True, cwd=tmp_path, env=os.environ | dict(LRPT_NB_DATA=str(tmp_path/'data')))
     digits = run('digits', '--as_json')

@@ -57,7 +57,7 @@ def test_every_place_gives_the_same_reviews(tmp_path, monkeypatch):
     shutil.copytree(at, tmp_path/'env'/'imdb'/'aclImdb')
     assert is_ready('imdb') == 'folder'
     sets.append(imdb(min_freq=1, **few))
-    assert is_ready('imdb') == 'prepared'
+    assert is_ready('imdb') == 'folder' # a small copy is prepared
     for p in sets:
         assert p.rows == dict(train=108, valid=12, test=120) and p.splits == ['train', 'valid', 'test'] and verify(p)
         for split in p.splits:
@@ -154,6 +154,19 @@ def test_published_counts_are_one_set_wherever_it_lies(tmp_path, monkeypatch):
     shutil.rmtree(at)
     assert imdb(progress=False).path == p.path and len(list_prepared()) == 1
     with pytest.raises(FileNotFoundError, match='does not exist'): imdb(at, progress=False)
+
+@pytest.mark.parametrize('name', ('imdb', 'retrieval', 'lra_listops'))
+def test_a_folder_that_is_named_is_read(tmp_path, monkeypatch, name):
+    reader, make = readers[name], dict(imdb=lambda at, i: make_imdb(at, text=lambda *o: f'{i} {review(*o)}'), lra_listops=lambda at, i: make_lists(at, seed=i),
+        retrieval=lambda at, i: make_pairs(at, row=lambda k: pair_row(k, size=40+i)))[name]
+    monkeypatch.setattr(sources[name].info, 'rows', dict(train=120, test=120) if name == 'imdb' else dict(train=60, valid=20, test=30))
+    for i in range(2): make(tmp_path/f'L{i}', i)
+    a, b = (reader(tmp_path/f'L{i}', progress=False) for i in range(2))
+    assert a.path != b.path and all_texts(a, 'test') != all_texts(b, 'test')
+    assert reader(tmp_path/'L0', progress=False).path == a.path
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path/'env'))
+    shutil.copytree(tmp_path/'L0', tmp_path/'env'/name)
+    assert reader(progress=False).path in (a.path, b.path) and len(list_prepared()) == 2
 
 def test_small_copies_are_known_by_their_files(tmp_path):
     make_imdb(tmp_path/'a'), make_imdb(tmp_path/'b', n=40)
@@ -406,7 +419,18 @@ def test_no_network_is_said(name):
 def test_one_unpacked_archive_serves_both(tmp_path, monkeypatch, name, make):
     monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path/'env'))
     make(tmp_path/'env'/'lra_release'/'lra_release'/('tsv_data' if name == 'retrieval' else 'listops-1000'))
-    assert is_ready(name) == 'folder' and readers[name](**few).rows['train'] == 60 and is_ready(name) == 'prepared'
+    assert is_ready(name) == 'folder' and readers[name](**few).rows['train'] == 60 and is_ready(name) == 'folder'
+    monkeypatch.setattr(sources[name].info, 'rows', dict(train=60, valid=20, test=30))
+    readers[name](max_len=999, progress=False); assert is_ready(name) == 'folder'
+    readers[name](progress=False); assert is_ready(name) == 'prepared'
+
+def test_folders_without_reviews_are_not_ready(tmp_path, monkeypatch):
+    monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path))
+    for o in 'train', 'test': (tmp_path/'imdb'/'aclImdb'/o).mkdir(parents=True)
+    assert is_ready('imdb') == 'missing'
+    make_imdb(tmp_path/'b'); shutil.rmtree(tmp_path/'imdb'); (tmp_path/'b').rename(tmp_path/'imdb')
+    assert is_ready('imdb') == 'folder'
+    shutil.rmtree(tmp_path/'imdb'/'aclImdb'/'test'/'pos'); assert is_ready('imdb') == 'missing'
 
 def test_a_folder_with_half_a_set_is_named_and_is_not_ready(tmp_path, monkeypatch):
     monkeypatch.setenv('LRPT_NB_SOURCES', str(tmp_path))
